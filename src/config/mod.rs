@@ -1,0 +1,5 @@
+//! Configuration.
+
+mod model;
+
+pub use model::*;

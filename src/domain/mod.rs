@@ -1,0 +1,28 @@
+//! What the words mean, and every rule that needs nothing but values.
+//!
+//! Nothing in here is async, does I/O, reads a clock, draws a random number or logs. What a rule needs
+//! of the world is an argument. That is what makes each rule a table that a test can list in full.
+//!
+//! | word | meaning |
+//! | --- | --- |
+//! | call | one outbox row: the intent to make one request that has one effect on a leaf |
+//! | leaf | the remote HTTP service at the end of the hop |
+//! | effect key | names the effect in the leaf's world; two calls with one leaf and key mean one effect |
+//! | claim | a call taken by one instance under one round, written down before anything is sent |
+//! | attempt | one HTTP request made for a call |
+//! | evidence | what was seen on the wire, never a judgement |
+//! | outcome | what the evidence means: confirmed, exists, retry, in doubt, failed |
+//! | decision | what follows from the outcome for this call: its next state, and when |
+//! | confirmation | the leaf's word that the effect exists: a row of `leafhopper.result` |
+//! | in doubt | an attempt may have been executed, and no confirmation is known |
+#![deny(
+    clippy::wildcard_enum_match_arm,
+    clippy::match_wildcard_for_single_variants
+)]
+
+pub mod call;
+pub mod decision;
+pub mod evidence;
+pub mod outcome;
+pub mod request;
+pub mod schedule;

@@ -1,0 +1,69 @@
+//! The request that a call makes, and the two values that bind it to its effect: its hash and the value
+//! of its idempotency header.
+
+use bytes::Bytes;
+use sha2::{Digest as _, Sha256};
+
+/// One HTTP request to a leaf, complete but for what the leaf's own settings add (auth, User-Agent).
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Request {
+    /// GET, HEAD, POST, PUT, PATCH or DELETE.
+    pub method: String,
+    /// Path and query, appended to the leaf's base URL as they are.
+    pub path: String,
+    /// The row's own headers.
+    pub headers: Vec<(String, String)>,
+    /// The body's bytes, exactly as they are sent.
+    pub body: Option<Bytes>,
+    /// Its media type.
+    pub content_type: Option<String>,
+    /// Name and value of the leaf's idempotency header.
+    pub idempotency: Option<(String, String)>,
+    /// Which of the leaf's credentials; `None` for the leaf's own auth.
+    pub credential: Option<String>,
+    /// `traceparent` of the W3C Trace Context, where the row carries one.
+    pub traceparent: Option<String>,
+}
+
+impl Request {
+    /// Binds a confirmation to what was asked for: SHA-256 over method, path and body, not headers.
+    #[must_use]
+    pub fn hash(&self) -> [u8; 32] {
+        let mut hasher = Sha256::new();
+        hasher.update(self.method.as_bytes());
+        hasher.update(b"\n");
+        hasher.update(self.path.as_bytes());
+        // Neither a method nor a path can hold a line break, so the three parts can't run together.
+        hasher.update(if self.body.is_some() {
+            b"\n+" as &[u8]
+        } else {
+            b"\n-"
+        });
+        hasher.update(self.body.as_deref().unwrap_or_default());
+        hasher.finalize().into()
+    }
+}
+
+/// The idempotency header's value for one generation of an effect, the same on each attempt.
+///
+/// The first generation of a key that fits into a header is the key itself, so that people find it at
+/// the leaf. Any other is a hash, which no key of an app can equal by accident.
+#[must_use]
+pub fn idempotency_value(leaf: &str, key: &str, generation: u32) -> String {
+    let fits = key.bytes().all(|byte| (b'!'..=b'~').contains(&byte));
+    if generation <= 1 && fits {
+        return key.to_owned();
+    }
+    let mut hasher = Sha256::new();
+    hasher.update(leaf.as_bytes());
+    hasher.update([0]);
+    hasher.update(key.as_bytes());
+    hasher.update([0]);
+    hasher.update(generation.to_be_bytes());
+    let hex: String = hasher
+        .finalize()
+        .iter()
+        .map(|byte| format!("{byte:02x}"))
+        .collect();
+    format!("lh-{hex}")
+}

@@ -1,0 +1,52 @@
+//! How long to wait before the next attempt: the one place that uses the `backoff` crate.
+//!
+//! Attempts are counted in the database, not in a running loop, so the crate's state is rebuilt for
+//! each call of [`Schedule::delay`]. Of the crate only its arithmetic is used, and its traps are closed:
+//! its elapsed-time limit (15 minutes by default) is off, its jitter is applied after its cap and so is
+//! clamped again here, and a factor above 1 (which gives delays of zero) can't be configured.
+
+use std::time::Duration;
+
+use backoff::{ExponentialBackoff, backoff::Backoff as _};
+
+/// Exponential delays, bounded and jittered. Checked when the configuration is loaded.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Schedule {
+    /// The delay after the first attempt.
+    pub initial: Duration,
+    /// No delay is longer.
+    pub max: Duration,
+    /// What each delay is multiplied by for the next one; at least 1.
+    pub multiplier: f64,
+    /// A delay is drawn from ± this part of it; 0 to 1.
+    pub jitter: f64,
+}
+
+impl Schedule {
+    /// The delay before the attempt that follows `failures` failed ones (1 for the first retry),
+    /// without jitter. Never more than `max`, never overflowing.
+    #[must_use]
+    pub fn base(&self, failures: u32) -> Duration {
+        let exponent = i32::try_from(failures.saturating_sub(1)).unwrap_or(i32::MAX);
+        let seconds = self.initial.as_secs_f64() * self.multiplier.powi(exponent);
+        if seconds.is_finite() && seconds < self.max.as_secs_f64() {
+            Duration::from_secs_f64(seconds)
+        } else {
+            self.max
+        }
+    }
+
+    /// The delay with jitter, at least `lower_bound` (a leaf's `Retry-After`) and else at most `max`.
+    #[must_use]
+    pub fn delay(&self, failures: u32, lower_bound: Option<Duration>) -> Duration {
+        let mut state = ExponentialBackoff {
+            current_interval: self.base(failures),
+            randomization_factor: self.jitter.clamp(0.0, 1.0),
+            max_interval: self.max,
+            max_elapsed_time: None,
+            ..ExponentialBackoff::default()
+        };
+        let delay = state.next_backoff().unwrap_or(self.max).min(self.max);
+        delay.max(lower_bound.unwrap_or_default())
+    }
+}

@@ -1,0 +1,5 @@
+//! Leafhopper.
+
+pub mod config;
+pub mod domain;
+pub mod leaf;
