@@ -3,3 +3,4 @@
 pub mod config;
 pub mod domain;
 pub mod leaf;
+pub mod store;

@@ -1,1 +1,85 @@
-//! A call.
+//! A claimed call: everything that one attempt needs to know of it.
+
+use std::time::Duration;
+
+use super::request::Request;
+
+/// `outbox.id`
+pub type CallId = i64;
+
+/// A call that this instance has claimed: nobody else may send for it until the claim is given up.
+///
+/// It is not `Clone`: what consumes it ends the claim.
+#[derive(Debug)]
+pub struct Claimed {
+    /// The call.
+    pub id: CallId,
+    /// The round of claiming it was taken in; with the instance it names the claim.
+    pub round: i64,
+    /// The leaf's name.
+    pub leaf: String,
+    /// The effect key.
+    pub key: String,
+    /// Calls with the same one wait for this call's end.
+    pub ordering_key: Option<String>,
+    /// The number of this attempt; the first is 1.
+    pub attempt: u32,
+    /// What is spent of `max_attempts` before this attempt.
+    pub spent: u32,
+    /// An earlier attempt may have been executed.
+    pub in_doubt: bool,
+    /// How long it was due before it was claimed.
+    pub waited: Duration,
+    /// What is to be sent, or what is wrong with the row.
+    pub request: Result<Request, String>,
+    /// The row's own limit.
+    pub max_attempts: Option<u32>,
+    /// The row's own time limit.
+    pub timeout: Option<Duration>,
+    /// Whether the row brings a probe of its own.
+    pub has_probe: bool,
+    /// What stands for this effect already.
+    pub prior: Option<Prior>,
+    /// Which generation of the effect this call would make.
+    pub generation: u32,
+}
+
+/// A standing result for the call's leaf and key.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Prior {
+    /// The result's generation.
+    pub generation: u32,
+    /// The hash of the request that it answers; `None` agrees with all.
+    pub request_hash: Option<Vec<u8>>,
+}
+
+/// What is to be done with a claimed call.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Duty {
+    /// The effect stands: the call is confirmed from this generation, nothing is sent.
+    Confirmed(u32),
+    /// The effect stands, but of another request under the same key.
+    KeyConflict,
+    /// The row can't be sent.
+    Unsendable,
+    /// It is to be sent.
+    Send,
+}
+
+impl Claimed {
+    /// Record first: what stands for the effect decides before anything is sent.
+    #[must_use]
+    pub fn duty(&self) -> Duty {
+        let Some(prior) = &self.prior else {
+            return if self.request.is_ok() {
+                Duty::Send
+            } else {
+                Duty::Unsendable
+            };
+        };
+        match (&prior.request_hash, &self.request) {
+            (Some(hash), Ok(request)) if hash.as_slice() != request.hash() => Duty::KeyConflict,
+            _ => Duty::Confirmed(prior.generation),
+        }
+    }
+}

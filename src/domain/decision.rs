@@ -1,4 +1,10 @@
-//! What follows from an outcome for one call.
+//! What follows from an outcome for one call: [`decide`] after an attempt, [`resolve`] for a call in doubt.
+//!
+//! This version does not ask leaves yet: where the policy is to probe, the call is parked.
+
+use std::time::Duration;
+
+use super::outcome::{Outcome, Retry};
 
 /// What is done with a call in doubt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Deserialize, serde::Serialize)]
@@ -38,4 +44,185 @@ pub fn is_idempotent(method: &str) -> bool {
 #[must_use]
 pub fn is_safe(method: &str) -> bool {
     matches!(method, "GET" | "HEAD")
+}
+
+/// Why a call waits for somebody to say what is true.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ParkReason {
+    /// It may have been executed and the leaf can't be asked.
+    NoProbe,
+    /// The leaf no longer remembers its idempotency key.
+    KeyExpired,
+    /// It went down with its instance too often.
+    CrashSuspect,
+    /// Its attempts are used up, and the last one may have been executed.
+    AttemptsExhausted,
+}
+
+impl ParkReason {
+    /// The word for it in the database.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::NoProbe => "no_probe",
+            Self::KeyExpired => "key_expired",
+            Self::CrashSuspect => "crash_suspect",
+            Self::AttemptsExhausted => "attempts_exhausted",
+        }
+    }
+}
+
+/// Why a call has failed: the leaf said no, or was certainly never reached.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum FailReason {
+    /// The leaf refused it.
+    Rejected,
+    /// Its attempts are used up, none of them executed.
+    AttemptsExhausted,
+    /// The key stands for another request.
+    KeyConflict,
+    /// The row can't be sent.
+    Unsendable,
+}
+
+impl FailReason {
+    /// The word for it in the database.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Rejected => "rejected",
+            Self::AttemptsExhausted => "attempts_exhausted",
+            Self::KeyConflict => "key_conflict",
+            Self::Unsendable => "unsendable",
+        }
+    }
+}
+
+/// What is known of the call when its attempt has ended.
+#[derive(Debug, Clone, Copy)]
+pub struct Standing {
+    /// What was spent of `max_attempts` before this attempt.
+    pub spent: u32,
+    /// The row's own limit, else the leaf's.
+    pub max_attempts: u32,
+    /// An earlier attempt may have been executed.
+    pub in_doubt: bool,
+    /// What is done with this call in doubt.
+    pub policy: Policy,
+    /// Whether the leaf honours an idempotency key.
+    pub keyed: bool,
+    /// Whether the request changes nothing at the leaf.
+    pub safe: bool,
+}
+
+/// What follows from one attempt for its call.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Decision {
+    /// Final, with the leaf's word.
+    Confirm,
+    /// Certainly nothing was executed: again, after a backoff of at least this long.
+    Retry {
+        /// Whether it counts against `max_attempts`.
+        spends: bool,
+        /// The leaf's `Retry-After`.
+        at_least: Option<Duration>,
+    },
+    /// In doubt, and the same request with the same key is the way out of it.
+    Resend {
+        /// Whether it counts against `max_attempts`.
+        spends: bool,
+        /// The leaf's `Retry-After`.
+        at_least: Option<Duration>,
+    },
+    /// Nobody knows, and nothing here can find out.
+    Park(ParkReason),
+    /// Final: the leaf said no, or was never reached.
+    Fail(FailReason),
+}
+
+/// Decides one call's next state from its attempt's outcome.
+///
+/// A doubt stays until something resolves it: an attempt that certainly was not executed says nothing
+/// about the one before it.
+#[must_use]
+pub fn decide(call: &Standing, outcome: Outcome) -> Decision {
+    match outcome {
+        Outcome::Confirmed => Decision::Confirm,
+        Outcome::Exists => Decision::Park(ParkReason::NoProbe),
+        Outcome::Retry(Retry {
+            spends, not_before, ..
+        }) => {
+            let used_up = spends && call.spent + 1 >= call.max_attempts;
+            match (used_up, call.in_doubt) {
+                (true, true) => Decision::Park(ParkReason::AttemptsExhausted),
+                (true, false) => Decision::Fail(FailReason::AttemptsExhausted),
+                (false, true) => Decision::Resend {
+                    spends,
+                    at_least: not_before,
+                },
+                (false, false) => Decision::Retry {
+                    spends,
+                    at_least: not_before,
+                },
+            }
+        }
+        Outcome::InDoubt => match call.policy {
+            Policy::Probe | Policy::Park => Decision::Park(ParkReason::NoProbe),
+            Policy::Resend if call.spent + 1 >= call.max_attempts && call.safe => {
+                // Nothing can have been executed by a request that changes nothing.
+                Decision::Fail(FailReason::AttemptsExhausted)
+            }
+            Policy::Resend if call.spent + 1 >= call.max_attempts => {
+                Decision::Park(ParkReason::AttemptsExhausted)
+            }
+            Policy::Resend => Decision::Resend {
+                spends: true,
+                at_least: None,
+            },
+        },
+        // Of a leaf that dedups, a refusal under the same key answers the earlier attempt too. Without a
+        // key, "404" to the second DELETE may well be the first one's success.
+        Outcome::Rejected if call.in_doubt && !call.keyed && !call.safe => {
+            Decision::Park(ParkReason::NoProbe)
+        }
+        Outcome::Rejected => Decision::Fail(FailReason::Rejected),
+        Outcome::Unsendable if call.in_doubt => Decision::Park(ParkReason::NoProbe),
+        Outcome::Unsendable => Decision::Fail(FailReason::Unsendable),
+    }
+}
+
+/// A call in doubt whose way out is to be found, as its row shows it.
+#[derive(Debug, Clone, Copy)]
+pub struct Doubt {
+    /// What is spent of `max_attempts`.
+    pub spent: u32,
+    /// The row's own limit, else the leaf's.
+    pub max_attempts: u32,
+    /// How often its instance vanished with it, in a row.
+    pub crashes: u32,
+    /// What is done with this call in doubt.
+    pub policy: Policy,
+    /// No new attempt may begin: its deadline has passed, it was cancelled, or its batch is not open.
+    pub over: bool,
+    /// Another attempt would end within the leaf's memory of the key.
+    pub within_window: bool,
+}
+
+/// So many crashes in a row make a call suspect of causing them.
+pub const CRASHES_UNTIL_SUSPECT: u32 = 3;
+
+/// Parks a call in doubt, or `None`: the same request may be sent again.
+#[must_use]
+pub fn resolve(doubt: &Doubt) -> Option<ParkReason> {
+    if doubt.crashes >= CRASHES_UNTIL_SUSPECT {
+        Some(ParkReason::CrashSuspect)
+    } else if doubt.over || doubt.policy != Policy::Resend {
+        Some(ParkReason::NoProbe)
+    } else if doubt.spent >= doubt.max_attempts {
+        Some(ParkReason::AttemptsExhausted)
+    } else if !doubt.within_window {
+        Some(ParkReason::KeyExpired)
+    } else {
+        None
+    }
 }

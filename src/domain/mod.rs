@@ -1,7 +1,8 @@
 //! What the words mean, and every rule that needs nothing but values.
 //!
 //! Nothing in here is async, does I/O, reads a clock, draws a random number or logs. What a rule needs
-//! of the world is an argument. That is what makes each rule a table that a test can list in full.
+//! of the world is an argument. That is what makes each rule a table that a test can list in full. (The
+//! one exception is the jitter of [`schedule`], which its crate draws itself.)
 //!
 //! | word | meaning |
 //! | --- | --- |

@@ -1,0 +1,24 @@
+-- Calls in doubt of known leaves that are due and whose way out is not decided, or no longer open.
+-- Caller:      store/doubt.rs, from engine/resolver.rs
+-- Index:       dispatch_doubt
+-- Locks:       none; the decision names what it saw
+-- Repeatable:  yes
+-- $1 text[] leaves   $2 int4 at most so many of each   $3 float8[] timeout, s   $4 float8[] window, s, or NULL
+SELECT d.call_id, d.leaf, o.method, d.tries, d.attempts, d.crashes, o.max_attempts,
+       o.probe IS NOT NULL AS has_probe,
+       coalesce(d.deadline <= clock_timestamp(), false) AS deadline_passed,
+       d.cancel_requested IS NOT NULL AS cancelled,
+       d.batch_id IS NOT NULL AND NOT leafhopper.batch_is_open(d.batch_id) AS batch_closed,
+       extract(epoch FROM clock_timestamp() - d.first_claimed_at)::float8 AS since_first_claim
+  FROM unnest($1::text[], $3::float8[], $4::float8[]) AS w (leaf, timeout, time_window)
+ CROSS JOIN LATERAL (
+    SELECT x.* FROM leafhopper.dispatch x
+     WHERE x.leaf = w.leaf AND x.state = 'in_doubt' AND x.due_at <= clock_timestamp()
+       AND (NOT x.resend
+            OR x.deadline <= clock_timestamp()
+            OR x.first_claimed_at + make_interval(secs => w.time_window)
+               < clock_timestamp() + coalesce(x.timeout, make_interval(secs => w.timeout))
+            OR (x.batch_id IS NOT NULL AND NOT leafhopper.batch_is_open(x.batch_id)))
+     ORDER BY x.due_at LIMIT $2) d
+  JOIN leafhopper.outbox o ON o.id = d.call_id
+ WHERE NOT EXISTS (SELECT FROM leafhopper.origin g WHERE g.changed_at IS NOT NULL)

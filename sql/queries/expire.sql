@@ -1,0 +1,35 @@
+-- End waiting calls whose deadline has passed (expired) or that were tried for too long (failed, gave_up).
+-- Caller:      store/sweep.rs, from engine/expirer.rs; for every leaf, known or not, paused or not
+-- Index:       dispatch_ends
+-- Locks:       the ended rows; skips rows that another transaction holds
+-- Repeatable:  yes
+-- $1 int4 at most so many
+WITH due AS MATERIALIZED (
+    SELECT d.* FROM leafhopper.dispatch d
+     WHERE d.state = 'pending' AND (d.deadline IS NOT NULL OR d.give_up_at IS NOT NULL)
+       AND least(d.deadline, d.give_up_at) <= clock_timestamp()
+     ORDER BY least(d.deadline, d.give_up_at)
+     LIMIT $1
+       FOR UPDATE SKIP LOCKED
+),
+gone AS (
+    DELETE FROM leafhopper.dispatch d USING due e WHERE d.call_id = e.call_id
+),
+ended AS (
+    INSERT INTO leafhopper.finished (call_id, batch_id, state, reason, attempts, last_status, last_error, fails_batch)
+    SELECT e.call_id, e.batch_id,
+           CASE WHEN e.deadline <= clock_timestamp() THEN 'expired' ELSE 'failed' END,
+           CASE WHEN e.deadline <= clock_timestamp() THEN NULL ELSE 'gave_up' END,
+           e.attempts, e.last_status, e.last_error, leafhopper.failure_cancels(e.batch_id, e.run_when)
+      FROM due e
+    RETURNING call_id, state
+),
+held_order AS (
+    INSERT INTO leafhopper.order_hold (leaf, ordering_key, head)
+    SELECT e.leaf, e.ordering_key, e.call_id
+      FROM due e JOIN leafhopper.leaf_control c ON c.leaf = e.leaf AND c.hold_after_failed_head
+     WHERE e.ordering_key IS NOT NULL AND (e.held IS NULL OR e.held = 'key')
+    ON CONFLICT DO NOTHING
+)
+SELECT e.call_id, e.leaf, n.state, e.ordering_key, e.batch_id IS NOT NULL AS in_batch
+  FROM due e JOIN ended n USING (call_id)

@@ -1,0 +1,18 @@
+-- The claimed calls' requests, and what the leaf already confirmed for their keys.
+-- Caller:      store/claim.rs, in the claim's transaction but as a statement of its own: only one that
+--              starts after the rows are locked sees what was confirmed meanwhile
+-- Index:       outbox_pkey, result_pkey
+-- Locks:       none
+-- Repeatable:  yes
+-- $1 int8[] call ids
+SELECT o.id, o.key, o.method, o.path, o.headers::text, o.body::text, o.body_raw, o.content_type, o.credential,
+       o.max_attempts, extract(epoch FROM o.timeout)::float8 AS timeout,
+       o.probe IS NOT NULL AS has_probe, o.meta ->> 'traceparent' AS traceparent,
+       r.generation, r.undone, r.request_hash
+  FROM unnest($1::int8[]) AS c (id)
+  JOIN leafhopper.outbox o ON o.id = c.id
+  LEFT JOIN LATERAL (
+      SELECT r.generation, r.undone_at IS NOT NULL AS undone, r.request_hash
+        FROM leafhopper.result r
+       WHERE r.leaf = o.leaf AND r.key = o.key
+       ORDER BY r.generation DESC LIMIT 1) r ON true

@@ -1,0 +1,68 @@
+-- Record what leaves confirmed: the results appear, the calls leave the hot table.
+-- Caller:      store/record.rs, from engine/recorder.rs; in a transaction with a lock_timeout
+-- Index:       dispatch_pkey, result_pkey, dispatch_held_key
+-- Locks:       own rows, in the order of their ids; skips what another transaction holds
+-- Repeatable:  yes; a second time finds the call gone, and says so
+-- $1 text instance name   and for each confirmation:
+-- $2 int8[] call id   $3 text[] leaf   $4 text[] key   $5 int4[] attempt number   $6 int4[] status
+-- $7 text[] headers as JSON   $8 text[] body as JSON, or NULL   $9 bytea[] body otherwise, or NULL
+-- $10 bool[] truncated   $11 bytea[] request hash   $12 float8[] how long the attempt took, s
+-- Gives for each: recorded | stood (a result stood already; the call ends as confirmed)
+--               | again (the call was final) | locked (try again)
+WITH input AS MATERIALIZED (
+    SELECT *
+      FROM unnest($2::int8[], $3::text[], $4::text[], $5::int4[], $6::int4[], $7::text[], $8::text[], $9::bytea[],
+                  $10::bool[], $11::bytea[], $12::float8[])
+        AS i (call_id, leaf, key, attempt, status, headers, body, body_raw, truncated, request_hash, took)
+),
+seen AS MATERIALIZED (
+    SELECT d.call_id FROM leafhopper.dispatch d WHERE d.call_id IN (SELECT i.call_id FROM input i)
+),
+-- Whatever state it is in: a confirmation of a call that is not final is never dropped.
+own AS MATERIALIZED (
+    SELECT i.*, d.attempts, d.batch_id, d.key AS excludes,
+           1 + coalesce((SELECT max(r.generation) FROM leafhopper.result r
+                          WHERE r.leaf = i.leaf AND r.key = i.key AND r.undone_at IS NOT NULL), 0) AS generation
+      FROM input i JOIN leafhopper.dispatch d USING (call_id)
+     ORDER BY d.call_id
+       FOR UPDATE OF d SKIP LOCKED
+),
+placed AS (
+    INSERT INTO leafhopper.result (leaf, key, generation, call_id, attempts, status, headers, body, body_raw,
+                                   truncated, source, request_hash)
+    SELECT o.leaf, o.key, o.generation, o.call_id, o.attempts + 1, o.status, o.headers::jsonb, o.body::jsonb, o.body_raw,
+           o.truncated, 'response', o.request_hash
+      FROM own o
+    ON CONFLICT (leaf, key, generation) DO NOTHING
+    RETURNING call_id
+),
+gone AS (
+    DELETE FROM leafhopper.dispatch d USING own o WHERE d.call_id = o.call_id
+),
+ended AS (
+    INSERT INTO leafhopper.finished (call_id, batch_id, state, attempts, last_status, generation)
+    SELECT o.call_id, o.batch_id, 'confirmed', o.attempts + 1, o.status, o.generation
+      FROM own o WHERE o.call_id NOT IN (SELECT p.call_id FROM placed p)
+),
+-- A second confirmation never vanishes.
+history AS (
+    INSERT INTO leafhopper.attempt (call_id, attempt, started_at, class, status, body, instance)
+    SELECT i.call_id, i.attempt, clock_timestamp() - make_interval(secs => i.took), 'confirmed_again', i.status,
+           left(i.body, 2000), $1
+      FROM input i
+     WHERE i.call_id IN (SELECT o.call_id FROM own o WHERE o.call_id NOT IN (SELECT p.call_id FROM placed p))
+        OR i.call_id NOT IN (SELECT s.call_id FROM seen s)
+),
+freed AS (
+    UPDATE leafhopper.dispatch w SET held = NULL
+      FROM own o WHERE w.leaf = o.leaf AND w.key = o.excludes AND w.held = 'key'
+)
+SELECT i.call_id,
+       CASE WHEN p.call_id IS NOT NULL THEN 'recorded'
+            WHEN o.call_id IS NOT NULL THEN 'stood'
+            WHEN s.call_id IS NOT NULL THEN 'locked'
+            ELSE 'again' END AS outcome
+  FROM input i
+  LEFT JOIN seen s USING (call_id)
+  LEFT JOIN own o USING (call_id)
+  LEFT JOIN placed p USING (call_id)

@@ -1,0 +1,106 @@
+-- Record what an attempt came to when it did not confirm: retry, doubt, park, or an end.
+-- Caller:      store/record.rs, from engine/recorder.rs; in a transaction with a lock_timeout
+-- Index:       dispatch_pkey, result_pkey, dispatch_held_key
+-- Locks:       own rows, in the order of their ids; skips what another transaction holds
+-- Repeatable:  yes, but for the history of an attempt, which then is there twice
+-- $1 uuid instance   $2 text instance name   and for each:
+-- $3 int8[] call id   $4 int8[] round   $5 text[] leaf   $6 text[] key   $7 int4[] attempt number
+-- $8 text[] retry | doubt | park | failed | prior   $9 int4[] attempts spent   $10 float8[] delay, s
+-- $11 bool[] doubt: resend   $12 text[] reason   $13 text[] class for the history, or NULL for none
+-- $14 int4[] status   $15 text[] error   $16 text[] body excerpt   $17 float8[] how long it took, s
+-- $18 int4[] prior: the result's generation
+-- Gives for each: the state it is in now | superseded (a newer attempt decides) | locked (try again)
+WITH input AS MATERIALIZED (
+    SELECT *
+      FROM unnest($3::int8[], $4::int8[], $5::text[], $6::text[], $7::int4[], $8::text[], $9::int4[], $10::float8[],
+                  $11::bool[], $12::text[], $13::text[], $14::int4[], $15::text[], $16::text[], $17::float8[], $18::int4[])
+        AS i (call_id, round, leaf, key, attempt, kind, spent, delay, resend, reason, class, status, error, excerpt,
+              took, generation)
+),
+-- The claim is named; it stays on the row until a newer one, so a late answer still decides its call
+-- after a takeover while no newer attempt has begun.
+seen AS MATERIALIZED (
+    SELECT d.call_id FROM input i JOIN leafhopper.dispatch d USING (call_id)
+     WHERE d.instance = $1 AND d.round = i.round
+),
+own AS MATERIALIZED (
+    SELECT i.*, d.attempts, d.batch_id, d.run_when, d.ordering_key, d.key AS excludes, d.cancel_requested,
+           (SELECT r.generation FROM leafhopper.result r
+             WHERE r.leaf = i.leaf AND r.key = i.key AND r.undone_at IS NULL
+             ORDER BY r.generation DESC LIMIT 1) AS standing
+      FROM input i JOIN leafhopper.dispatch d USING (call_id)
+     WHERE d.instance = $1 AND d.round = i.round
+     ORDER BY d.call_id
+       FOR UPDATE OF d SKIP LOCKED
+),
+-- The app's word, written while the request was under way, ends the call whatever the attempt says.
+decided AS MATERIALIZED (
+    SELECT o.*,
+           CASE WHEN o.standing IS NOT NULL THEN 'confirmed'
+                WHEN o.kind = 'prior' THEN 'confirmed'
+                WHEN o.kind = 'retry' AND o.cancel_requested IS NOT NULL THEN 'cancelled'
+                WHEN o.kind = 'retry' THEN 'pending'
+                WHEN o.kind = 'doubt' THEN 'in_doubt'
+                WHEN o.kind = 'park' THEN 'parked'
+                ELSE 'failed' END AS state
+      FROM own o
+),
+moved AS (
+    UPDATE leafhopper.dispatch d
+       SET state = o.state,
+           attempts = d.attempts + o.spent,
+           due_at = CASE WHEN o.state = 'in_doubt' AND o.cancel_requested IS NOT NULL THEN clock_timestamp()
+                         ELSE clock_timestamp() + make_interval(secs => o.delay) END,
+           resend = o.state = 'in_doubt' AND o.resend AND o.cancel_requested IS NULL,
+           in_doubt_since = CASE WHEN o.state = 'pending' THEN NULL ELSE coalesce(d.in_doubt_since, clock_timestamp()) END,
+           crashes = 0,
+           reason = CASE WHEN o.state = 'parked' THEN o.reason END,
+           last_status = coalesce(o.status, d.last_status),
+           last_error = coalesce(o.error, d.last_error)
+      FROM decided o
+     WHERE d.call_id = o.call_id AND o.state IN ('pending', 'in_doubt', 'parked')
+),
+gone AS (
+    DELETE FROM leafhopper.dispatch d USING decided o
+     WHERE d.call_id = o.call_id AND o.state IN ('confirmed', 'cancelled', 'failed')
+),
+ended AS (
+    INSERT INTO leafhopper.finished (call_id, batch_id, state, reason, attempts, last_status, last_error, generation,
+                                     fails_batch)
+    SELECT o.call_id, o.batch_id, o.state,
+           CASE o.state WHEN 'failed' THEN o.reason WHEN 'cancelled' THEN o.cancel_requested END,
+           o.attempts + o.spent, o.status, o.error,
+           CASE WHEN o.state = 'confirmed' THEN coalesce(o.standing, o.generation) END,
+           o.state <> 'confirmed' AND leafhopper.failure_cancels(o.batch_id, o.run_when)
+      FROM decided o WHERE o.state IN ('confirmed', 'cancelled', 'failed')
+       AND NOT EXISTS (SELECT FROM leafhopper.result r
+                        WHERE r.leaf = o.leaf AND r.key = o.key AND r.call_id = o.call_id AND r.undone_at IS NULL)
+),
+held_order AS (
+    INSERT INTO leafhopper.order_hold (leaf, ordering_key, head)
+    SELECT o.leaf, o.ordering_key, o.call_id
+      FROM decided o JOIN leafhopper.leaf_control c ON c.leaf = o.leaf AND c.hold_after_failed_head
+     WHERE o.ordering_key IS NOT NULL AND o.state IN ('failed', 'cancelled')
+    ON CONFLICT DO NOTHING
+),
+freed AS (
+    UPDATE leafhopper.dispatch w SET held = NULL
+      FROM decided o
+     WHERE w.leaf = o.leaf AND w.key = o.excludes AND w.held = 'key' AND o.state NOT IN ('in_doubt', 'parked')
+),
+history AS (
+    INSERT INTO leafhopper.attempt (call_id, attempt, started_at, class, status, error, body, instance)
+    SELECT i.call_id, i.attempt, clock_timestamp() - make_interval(secs => i.took), i.class, i.status, i.error,
+           i.excerpt, $2
+      FROM input i
+     WHERE i.class IS NOT NULL
+       AND (i.call_id IN (SELECT o.call_id FROM own o) OR i.call_id NOT IN (SELECT s.call_id FROM seen s))
+)
+SELECT i.call_id,
+       CASE WHEN o.call_id IS NOT NULL THEN o.state
+            WHEN s.call_id IS NOT NULL THEN 'locked'
+            ELSE 'superseded' END AS outcome,
+       o.batch_id IS NOT NULL AND o.state IN ('failed', 'cancelled') AS may_fail_batch
+  FROM input i
+  LEFT JOIN seen s USING (call_id)
+  LEFT JOIN decided o USING (call_id)

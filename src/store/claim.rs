@@ -1,0 +1,247 @@
+//! Claim due calls, with their requests and what stands for them already; give claims back.
+
+use std::time::Duration;
+
+use tokio_postgres::types::Type;
+use uuid::Uuid;
+
+use super::{Row, Store, StoreError, column, count, int4, seconds};
+use crate::domain::{
+    call::{CallId, Claimed, Prior},
+    request::{Request, idempotency_value},
+};
+
+/// Claims skip what others lock; only the exclusion of keys can make one wait, for another's claim.
+const LOCK_WAIT: Duration = Duration::from_millis(250);
+
+/// What one leaf can take now.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Want {
+    /// The leaf.
+    pub leaf: String,
+    /// At most so many calls.
+    pub slots: u32,
+    /// The leaf's time limit for an attempt.
+    pub timeout: Duration,
+    /// From a call's first claim; then it fails.
+    pub give_up_after: Duration,
+    /// How long the leaf remembers an idempotency key, where it honours one.
+    pub window: Option<Duration>,
+    /// So many of the oldest calls go first, whatever their priority.
+    pub aged: u32,
+    /// The credentials that may be used now; an empty string is the leaf's own auth.
+    pub credentials: Vec<String>,
+    /// The name of the leaf's idempotency header, where it has one.
+    pub idempotency_header: Option<String>,
+}
+
+/// What a round of claiming took.
+#[derive(Debug, Default)]
+pub struct Claims {
+    /// Each is ours to send, once.
+    pub claimed: Vec<Claimed>,
+    /// Calls that were found due but can't be sent now, and were moved out of the way.
+    pub put_off: u64,
+}
+
+impl Store {
+    /// Claims for `instance` under `round`, for each leaf at most what it wants.
+    ///
+    /// # Errors
+    /// Contention with another claim (see [`StoreError::is_contention`]): nothing was claimed, again.
+    /// Otherwise nobody knows: claims of this round are to be given back.
+    pub async fn claim(
+        &self,
+        instance: Uuid,
+        round: i64,
+        wants: &[Want],
+        put_off: Duration,
+    ) -> Result<Claims, StoreError> {
+        const OPERATION: &str = "claim calls";
+        let leaves: Vec<&str> = wants.iter().map(|want| want.leaf.as_str()).collect();
+        let slots: Vec<i32> = wants.iter().map(|want| int4(want.slots)).collect();
+        let timeouts: Vec<f64> = wants
+            .iter()
+            .map(|want| want.timeout.as_secs_f64())
+            .collect();
+        let give_ups: Vec<f64> = wants
+            .iter()
+            .map(|w| w.give_up_after.as_secs_f64())
+            .collect();
+        let windows: Vec<Option<f64>> = wants
+            .iter()
+            .map(|want| want.window.map(|window| window.as_secs_f64()))
+            .collect();
+        let aged: Vec<i32> = wants.iter().map(|want| int4(want.aged)).collect();
+        let credentials: Vec<String> = wants
+            .iter()
+            .map(|want| serde_json::Value::from(want.credentials.clone()).to_string())
+            .collect();
+        let transaction = self.begin(OPERATION).await?;
+        let first = transaction
+            .first(
+                LOCK_WAIT,
+                include_str!("../../sql/queries/claim.sql"),
+                &[
+                    (&instance, Type::UUID),
+                    (&round, Type::INT8),
+                    (&leaves, Type::TEXT_ARRAY),
+                    (&slots, Type::INT4_ARRAY),
+                    (&timeouts, Type::FLOAT8_ARRAY),
+                    (&give_ups, Type::FLOAT8_ARRAY),
+                    (&windows, Type::FLOAT8_ARRAY),
+                    (&aged, Type::INT4_ARRAY),
+                    (&credentials, Type::TEXT_ARRAY),
+                    (&put_off.as_secs_f64(), Type::FLOAT8),
+                ],
+            )
+            .await;
+        let rows = match first {
+            Ok(rows) => rows,
+            Err(error) => return Err(transaction.failed(error)),
+        };
+        let mut claims = Claims::default();
+        let mut ids = Vec::with_capacity(rows.len());
+        for row in &rows {
+            claims.put_off = column::<i64>(OPERATION, row, "put_off")?.unsigned_abs();
+            if let Some(id) = column::<Option<CallId>>(OPERATION, row, "call_id")? {
+                ids.push(id);
+                claims.claimed.push(claimed(OPERATION, row, id, round)?);
+            }
+        }
+        if ids.is_empty() {
+            transaction.commit().await?;
+            return Ok(claims);
+        }
+        let requests = transaction
+            .last(
+                include_str!("../../sql/queries/prior.sql"),
+                &[(&ids, Type::INT8_ARRAY)],
+            )
+            .await?;
+        for row in &requests {
+            let id: CallId = column(OPERATION, row, "id")?;
+            if let Some(call) = claims.claimed.iter_mut().find(|call| call.id == id) {
+                let want = wants.iter().find(|want| want.leaf == call.leaf);
+                let header = want.and_then(|want| want.idempotency_header.as_deref());
+                complete(call, row, header)?;
+            }
+        }
+        Ok(claims)
+    }
+
+    /// Gives back this instance's claims of rounds up to `last_round` that it does not hold.
+    ///
+    /// # Errors
+    /// The database did not answer; it is safe again at any time.
+    pub async fn give_back(
+        &self,
+        instance: Uuid,
+        last_round: i64,
+        open_rounds: &[i64],
+        held: &[CallId],
+    ) -> Result<Vec<CallId>, StoreError> {
+        const OPERATION: &str = "give claims back";
+        let rows = self
+            .write(
+                OPERATION,
+                LOCK_WAIT,
+                include_str!("../../sql/queries/give_back.sql"),
+                &[
+                    (&instance, Type::UUID),
+                    (&last_round, Type::INT8),
+                    (&open_rounds, Type::INT8_ARRAY),
+                    (&held, Type::INT8_ARRAY),
+                ],
+            )
+            .await?;
+        rows.iter()
+            .map(|row| column(OPERATION, row, "call_id"))
+            .collect()
+    }
+}
+
+/// What the claim itself says of a call; [`complete`] adds what the outbox and the result table say.
+fn claimed(
+    operation: &'static str,
+    row: &Row,
+    id: CallId,
+    round: i64,
+) -> Result<Claimed, StoreError> {
+    Ok(Claimed {
+        id,
+        round,
+        leaf: column(operation, row, "leaf")?,
+        key: column(operation, row, "key")?,
+        ordering_key: column(operation, row, "ordering_key")?,
+        attempt: count(column(operation, row, "tries")?),
+        spent: count(column(operation, row, "attempts")?),
+        in_doubt: column(operation, row, "in_doubt")?,
+        waited: seconds(column(operation, row, "waited")?),
+        request: Err("its row in leafhopper.outbox is gone".to_owned()),
+        max_attempts: None,
+        timeout: None,
+        has_probe: false,
+        prior: None,
+        generation: 1,
+    })
+}
+
+fn complete(call: &mut Claimed, row: &Row, header: Option<&str>) -> Result<(), StoreError> {
+    const OPERATION: &str = "read a claimed call";
+    call.key = column(OPERATION, row, "key")?;
+    call.max_attempts = column::<Option<i32>>(OPERATION, row, "max_attempts")?.map(count);
+    call.timeout = column::<Option<f64>>(OPERATION, row, "timeout")?.map(seconds);
+    call.has_probe = column(OPERATION, row, "has_probe")?;
+    if let Some(generation) = column::<Option<i32>>(OPERATION, row, "generation")?.map(count) {
+        if column(OPERATION, row, "undone")? {
+            call.generation = generation + 1;
+        } else {
+            call.generation = generation;
+            let request_hash = column(OPERATION, row, "request_hash")?;
+            call.prior = Some(Prior {
+                generation,
+                request_hash,
+            });
+        }
+    }
+    let idempotency = header.map(|name| {
+        (
+            name.to_owned(),
+            idempotency_value(&call.leaf, &call.key, call.generation),
+        )
+    });
+    call.request = request(row, idempotency).map_err(|flaw| flaw.to_string());
+    Ok(())
+}
+
+/// The row as a request. What can't be one is this row's own trouble and nobody else's.
+fn request(row: &Row, idempotency: Option<(String, String)>) -> Result<Request, StoreError> {
+    const OPERATION: &str = "read the request";
+    let headers: &str = column(OPERATION, row, "headers")?;
+    let headers: std::collections::BTreeMap<String, String> = serde_json::from_str(headers)
+        .map_err(|error| StoreError::other(OPERATION, format!("headers: {error}")))?;
+    let body: Option<&str> = column(OPERATION, row, "body")?;
+    let body_raw: Option<&[u8]> = column(OPERATION, row, "body_raw")?;
+    let (body, content_type) = match (body, body_raw) {
+        (Some(text), _) => (
+            Some(text.as_bytes().to_vec().into()),
+            Some("application/json".to_owned()),
+        ),
+        (None, Some(raw)) => (
+            Some(raw.to_vec().into()),
+            column(OPERATION, row, "content_type")?,
+        ),
+        (None, None) => (None, None),
+    };
+    Ok(Request {
+        method: column(OPERATION, row, "method")?,
+        path: column(OPERATION, row, "path")?,
+        headers: headers.into_iter().collect(),
+        body,
+        content_type,
+        idempotency,
+        credential: column(OPERATION, row, "credential")?,
+        traceparent: column(OPERATION, row, "traceparent")?,
+    })
+}

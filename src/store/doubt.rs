@@ -1,0 +1,136 @@
+//! Calls in doubt: which of them are due, and how they go on.
+
+use std::time::Duration;
+
+use tokio_postgres::types::Type;
+
+use super::{Store, StoreError, column, count, int4, seconds};
+use crate::domain::call::CallId;
+
+const LOCK_WAIT: Duration = Duration::from_millis(100);
+
+/// So many of each leaf in one look.
+const CHUNK: i32 = 500;
+
+/// A leaf whose calls in doubt are looked at.
+#[derive(Debug, Clone)]
+pub struct Scope {
+    /// The leaf.
+    pub leaf: String,
+    /// Its time limit for an attempt.
+    pub timeout: Duration,
+    /// How long it remembers an idempotency key.
+    pub window: Option<Duration>,
+}
+
+/// A call in doubt that is due.
+#[derive(Debug, Clone)]
+pub struct DoubtRow {
+    /// The call.
+    pub call: CallId,
+    /// Its leaf.
+    pub leaf: String,
+    /// Its method.
+    pub method: String,
+    /// Claims so far; the decision holds only while this is unchanged.
+    pub tries: i32,
+    /// What is spent of `max_attempts`.
+    pub spent: u32,
+    /// How often its instance vanished with it, in a row.
+    pub crashes: u32,
+    /// The row's own limit.
+    pub max_attempts: Option<u32>,
+    /// Whether the row brings a probe of its own.
+    pub has_probe: bool,
+    /// No attempt may begin any more: deadline, cancel, batch.
+    pub over: bool,
+    /// The time since the first claim.
+    pub since_first_claim: Duration,
+}
+
+impl Store {
+    /// Calls in doubt that are due and have no open way out.
+    ///
+    /// # Errors
+    /// The database did not answer.
+    pub async fn doubts(&self, scopes: &[Scope]) -> Result<Vec<DoubtRow>, StoreError> {
+        const OPERATION: &str = "look at calls in doubt";
+        let leaves: Vec<&str> = scopes.iter().map(|scope| scope.leaf.as_str()).collect();
+        let timeouts: Vec<f64> = scopes
+            .iter()
+            .map(|scope| scope.timeout.as_secs_f64())
+            .collect();
+        let windows: Vec<Option<f64>> = scopes
+            .iter()
+            .map(|scope| scope.window.map(|window| window.as_secs_f64()))
+            .collect();
+        let rows = self
+            .query(
+                OPERATION,
+                include_str!("../../sql/queries/doubts.sql"),
+                &[
+                    (&leaves, Type::TEXT_ARRAY),
+                    (&CHUNK, Type::INT4),
+                    (&timeouts, Type::FLOAT8_ARRAY),
+                    (&windows, Type::FLOAT8_ARRAY),
+                ],
+            )
+            .await?;
+        rows.iter()
+            .map(|row| {
+                let max_attempts: Option<i32> = column(OPERATION, row, "max_attempts")?;
+                let since: Option<f64> = column(OPERATION, row, "since_first_claim")?;
+                Ok(DoubtRow {
+                    call: column(OPERATION, row, "call_id")?,
+                    leaf: column(OPERATION, row, "leaf")?,
+                    method: column(OPERATION, row, "method")?,
+                    tries: column(OPERATION, row, "tries")?,
+                    spent: count(column(OPERATION, row, "attempts")?),
+                    crashes: count(column(OPERATION, row, "crashes")?),
+                    max_attempts: max_attempts.map(count),
+                    has_probe: column(OPERATION, row, "has_probe")?,
+                    over: column(OPERATION, row, "deadline_passed")?
+                        || column(OPERATION, row, "cancelled")?
+                        || column(OPERATION, row, "batch_closed")?,
+                    since_first_claim: seconds(since.unwrap_or_default()),
+                })
+            })
+            .collect()
+    }
+
+    /// Parks each call for its reason or, without one, lets it be sent again. Gives what took effect.
+    ///
+    /// # Errors
+    /// The database did not answer.
+    pub async fn settle_doubts(
+        &self,
+        decided: &[(&DoubtRow, Option<&'static str>)],
+    ) -> Result<Vec<(CallId, String)>, StoreError> {
+        const OPERATION: &str = "settle calls in doubt";
+        let calls: Vec<CallId> = decided.iter().map(|(doubt, _)| doubt.call).collect();
+        let tries: Vec<i32> = decided.iter().map(|(doubt, _)| int4(doubt.tries)).collect();
+        let reasons: Vec<Option<&str>> = decided.iter().map(|(_, reason)| *reason).collect();
+        let delays = vec![0.0_f64; decided.len()];
+        let rows = self
+            .write(
+                OPERATION,
+                LOCK_WAIT,
+                include_str!("../../sql/queries/settle_doubts.sql"),
+                &[
+                    (&calls, Type::INT8_ARRAY),
+                    (&tries, Type::INT4_ARRAY),
+                    (&reasons, Type::TEXT_ARRAY),
+                    (&delays, Type::FLOAT8_ARRAY),
+                ],
+            )
+            .await?;
+        rows.iter()
+            .map(|row| {
+                Ok((
+                    column(OPERATION, row, "call_id")?,
+                    column(OPERATION, row, "state")?,
+                ))
+            })
+            .collect()
+    }
+}

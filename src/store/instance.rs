@@ -1,0 +1,154 @@
+//! Instances: their rows are their leases, and what they publish of themselves.
+
+use std::{collections::BTreeSet, time::Duration};
+
+use tokio_postgres::types::Type;
+use uuid::Uuid;
+
+use super::{Store, StoreError, column};
+
+const LOCK_WAIT: Duration = Duration::from_millis(500);
+
+/// An instance as another one sees it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Member {
+    /// Its id.
+    pub id: Uuid,
+    /// Host and process, for people.
+    pub name: String,
+    /// Grows with each renewal.
+    pub beat: i64,
+    /// Whether its lease runs, by the database's clock.
+    pub alive: bool,
+    /// The membership that its shares rest on.
+    pub membership: String,
+    /// The leaves that it knows.
+    pub leaves: BTreeSet<String>,
+}
+
+impl Store {
+    /// Writes this instance's row; nothing where it is there already.
+    ///
+    /// # Errors
+    /// The database did not answer.
+    pub async fn register(
+        &self,
+        id: Uuid,
+        name: &str,
+        lease: Duration,
+        leaves: &str,
+    ) -> Result<(), StoreError> {
+        self.write(
+            "register the instance",
+            LOCK_WAIT,
+            include_str!("../../sql/queries/register.sql"),
+            &[
+                (&id, Type::UUID),
+                (&name, Type::TEXT),
+                (&lease.as_secs_f64(), Type::FLOAT8),
+                (&leaves, Type::TEXT),
+            ],
+        )
+        .await
+        .map(drop)
+    }
+
+    /// Renews the lease. `None`: the row is gone, somebody took this instance for dead.
+    ///
+    /// # Errors
+    /// The database did not answer.
+    pub async fn heartbeat(
+        &self,
+        id: Uuid,
+        lease: Duration,
+        leaves: &str,
+        membership: &str,
+    ) -> Result<Option<i64>, StoreError> {
+        const OPERATION: &str = "renew the lease";
+        let rows = self
+            .write(
+                OPERATION,
+                LOCK_WAIT,
+                include_str!("../../sql/queries/heartbeat.sql"),
+                &[
+                    (&id, Type::UUID),
+                    (&lease.as_secs_f64(), Type::FLOAT8),
+                    (&leaves, Type::TEXT),
+                    (&membership, Type::TEXT),
+                ],
+            )
+            .await?;
+        rows.first()
+            .map(|row| column(OPERATION, row, "beat"))
+            .transpose()
+    }
+
+    /// All instances, ordered by id.
+    ///
+    /// # Errors
+    /// The database did not answer.
+    pub async fn members(&self) -> Result<Vec<Member>, StoreError> {
+        const OPERATION: &str = "read the instances";
+        let rows = self
+            .query(
+                OPERATION,
+                include_str!("../../sql/queries/members.sql"),
+                &[],
+            )
+            .await?;
+        rows.iter()
+            .map(|row| {
+                let leaves: Vec<String> = column(OPERATION, row, "leaf_names")?;
+                Ok(Member {
+                    id: column(OPERATION, row, "id")?,
+                    name: column(OPERATION, row, "name")?,
+                    beat: column(OPERATION, row, "beat")?,
+                    alive: column(OPERATION, row, "alive")?,
+                    membership: column(OPERATION, row, "membership")?,
+                    leaves: leaves.into_iter().collect(),
+                })
+            })
+            .collect()
+    }
+
+    /// Removes the rows of instances that hold no claim; with `only_expired`, only where the lease is over.
+    ///
+    /// # Errors
+    /// The database did not answer.
+    pub async fn unregister(&self, ids: &[Uuid], only_expired: bool) -> Result<(), StoreError> {
+        self.write(
+            "remove instances",
+            LOCK_WAIT,
+            include_str!("../../sql/queries/unregister.sql"),
+            &[(&ids, Type::UUID_ARRAY), (&only_expired, Type::BOOL)],
+        )
+        .await
+        .map(drop)
+    }
+
+    /// Publishes what functions and the view must know: each leaf, whether it holds calls behind a failed
+    /// head, and what counts as stuck.
+    ///
+    /// # Errors
+    /// The database did not answer.
+    pub async fn publish_leaves(
+        &self,
+        leaves: &[(String, bool)],
+        stuck_after: Duration,
+    ) -> Result<(), StoreError> {
+        let names: Vec<&str> = leaves.iter().map(|(name, _)| name.as_str()).collect();
+        let holds: Vec<bool> = leaves.iter().map(|(_, hold)| *hold).collect();
+        self.write(
+            "publish the leaves",
+            LOCK_WAIT,
+            include_str!("../../sql/queries/publish_leaves.sql"),
+            &[
+                (&names, Type::TEXT_ARRAY),
+                (&holds, Type::BOOL_ARRAY),
+                (&stuck_after.as_secs_f64(), Type::FLOAT8),
+            ],
+        )
+        .await
+        .map(drop)
+    }
+}

@@ -1,0 +1,394 @@
+//! PostgreSQL: the only module that says SQL. It knows rows, not policy.
+//!
+//! Each statement is a file of `sql/queries` and one function here. Statements are typed and unnamed: a
+//! transaction pooler hands named ones to the wrong process (PostgreSQL 15, chapter 55.2.3, and PgBouncer's
+//! own documentation). Writes run in one pipelined round trip `BEGIN … COMMIT` that sets what it needs
+//! `LOCAL`ly: READ COMMITTED whatever the role's default is, synchronous_commit on, time limits.
+//!
+//! A connection goes back to the pool only after its work came to an end. One that was dropped in the
+//! middle, or that answered like a standby or a dying server, is closed.
+
+pub mod claim;
+pub mod connect;
+pub mod doubt;
+pub mod instance;
+pub mod migrate;
+pub mod operator;
+pub mod order;
+pub mod origin;
+pub mod record;
+pub mod stats;
+pub mod sweep;
+pub mod wakeup;
+
+use std::time::Duration;
+
+use deadpool_postgres::{Manager, ManagerConfig, Object, Pool, RecyclingMethod, Runtime};
+use tokio_postgres::{
+    Row,
+    error::SqlState,
+    types::{ToSql, Type},
+};
+
+use connect::Connect;
+
+/// How long a connection may take to come about or to become free.
+const CONNECTION_WAIT: Duration = Duration::from_secs(5);
+
+/// A statement that takes longer than this is given up; none of them should take a tenth of it.
+const STATEMENT_LIMIT: Duration = Duration::from_secs(20);
+
+/// A parameter with its type: no look-up of types, no named statement.
+pub(crate) type Param<'a> = (&'a (dyn ToSql + Sync), Type);
+
+/// A fault of the database or the way to it. `Display` names the operation and the server's message.
+#[derive(Debug, thiserror::Error)]
+#[error("{operation}: {}", describe(.cause))]
+pub struct StoreError {
+    operation: &'static str,
+    #[source]
+    cause: Cause,
+}
+
+#[derive(Debug, thiserror::Error)]
+enum Cause {
+    #[error("no connection")]
+    NoConnection(#[source] Box<deadpool_postgres::PoolError>),
+    #[error("the statement failed")]
+    Statement(#[source] tokio_postgres::Error),
+    #[error("row {row} can't be read: {flaw}")]
+    Row { row: String, flaw: String },
+    #[error("{0}")]
+    Other(String),
+}
+
+/// The whole chain in one line: since tokio-postgres 0.7.15 an error's own text is no more than "db error".
+fn describe(cause: &Cause) -> String {
+    let mut error: &dyn std::error::Error = cause;
+    let mut text = error.to_string();
+    while let Some(source) = error.source() {
+        let next = source.to_string();
+        if !text.contains(&next) {
+            text.push_str(": ");
+            text.push_str(&next);
+        }
+        error = source;
+    }
+    text
+}
+
+impl StoreError {
+    pub(crate) fn row(operation: &'static str, row: impl ToString, flaw: impl ToString) -> Self {
+        Self {
+            operation,
+            cause: Cause::Row {
+                row: row.to_string(),
+                flaw: flaw.to_string(),
+            },
+        }
+    }
+
+    pub(crate) fn other(operation: &'static str, message: impl Into<String>) -> Self {
+        Self {
+            operation,
+            cause: Cause::Other(message.into()),
+        }
+    }
+
+    pub(crate) fn statement(operation: &'static str, error: tokio_postgres::Error) -> Self {
+        Self {
+            operation,
+            cause: Cause::Statement(error),
+        }
+    }
+
+    /// What was being done.
+    #[must_use]
+    pub fn operation(&self) -> &'static str {
+        self.operation
+    }
+
+    /// The server's error code, where the server answered (PostgreSQL, appendix A).
+    #[must_use]
+    pub fn code(&self) -> Option<&SqlState> {
+        match &self.cause {
+            Cause::Statement(error) => error.code(),
+            Cause::NoConnection(_) | Cause::Row { .. } | Cause::Other(_) => None,
+        }
+    }
+
+    /// The message that a function of the contract refused with, and its hint.
+    #[must_use]
+    pub fn refusal(&self) -> Option<(String, Option<String>)> {
+        let Cause::Statement(error) = &self.cause else {
+            return None;
+        };
+        let error = error.as_db_error()?;
+        Some((error.message().to_owned(), error.hint().map(str::to_owned)))
+    }
+
+    /// A lock was not to be had in time, or other transactions got in the way: the same again may pass.
+    #[must_use]
+    pub fn is_contention(&self) -> bool {
+        self.code().is_some_and(|code| {
+            [
+                SqlState::LOCK_NOT_AVAILABLE,
+                SqlState::T_R_DEADLOCK_DETECTED,
+                SqlState::T_R_SERIALIZATION_FAILURE,
+                SqlState::UNIQUE_VIOLATION,
+            ]
+            .contains(code)
+        })
+    }
+
+    /// The content of a row was refused: the same again fails again (class 22, or nesting too deep).
+    #[must_use]
+    pub fn is_content(&self) -> bool {
+        self.code().is_some_and(|code| {
+            code.code().starts_with("22")
+                || code.code().starts_with("23")
+                || *code == SqlState::STATEMENT_TOO_COMPLEX
+                || *code == SqlState::PROGRAM_LIMIT_EXCEEDED
+        })
+    }
+}
+
+/// The session is of no more use: a standby, a server that shuts down, a broken connection.
+fn is_fatal(error: &tokio_postgres::Error) -> bool {
+    error.is_closed()
+        || error.code().is_none()
+        || error.code().is_some_and(|code| {
+            *code == SqlState::READ_ONLY_SQL_TRANSACTION
+                || code.code().starts_with("57P")
+                || code.code().starts_with("08")
+        })
+}
+
+/// The way to the database. Cheap to clone.
+#[derive(Debug, Clone)]
+pub struct Store {
+    pool: Pool,
+}
+
+/// A borrowed connection that is closed unless its work is declared to be at its end.
+struct Session {
+    client: Option<Object>,
+    finished: bool,
+}
+
+impl Session {
+    fn client(&self) -> &Object {
+        self.client
+            .as_ref()
+            .expect("a session holds its connection until it is dropped")
+    }
+
+    fn finish(mut self) {
+        self.finished = true;
+    }
+}
+
+impl Drop for Session {
+    fn drop(&mut self) {
+        if let (false, Some(client)) = (self.finished, self.client.take()) {
+            // Out of the pool, then closed: nobody must get a connection that is inside a transaction.
+            drop(Object::take(client));
+        }
+    }
+}
+
+impl Store {
+    /// A pool of at most `size` connections; nothing is opened yet.
+    ///
+    /// # Errors
+    /// The pool's settings are refused.
+    pub fn new(connect: Connect, size: usize) -> Result<Self, StoreError> {
+        let manager = Manager::from_config(
+            connect.config,
+            connect.tls,
+            // A look at the socket costs nothing; a half-open one is found by tcp_user_timeout.
+            ManagerConfig {
+                recycling_method: RecyclingMethod::Fast,
+            },
+        );
+        let pool = Pool::builder(manager)
+            .max_size(size)
+            .runtime(Runtime::Tokio1)
+            .wait_timeout(Some(CONNECTION_WAIT))
+            .create_timeout(Some(CONNECTION_WAIT))
+            .recycle_timeout(Some(CONNECTION_WAIT))
+            .build()
+            .map_err(|error| StoreError::other("build the connection pool", error.to_string()))?;
+        Ok(Self { pool })
+    }
+
+    async fn session(&self, operation: &'static str) -> Result<Session, StoreError> {
+        #[expect(
+            clippy::disallowed_methods,
+            reason = "this is the one place that borrows connections"
+        )]
+        match self.pool.get().await {
+            Ok(client) => Ok(Session {
+                client: Some(client),
+                finished: false,
+            }),
+            Err(error) => Err(StoreError {
+                operation,
+                cause: Cause::NoConnection(Box::new(error)),
+            }),
+        }
+    }
+
+    /// One statement that only reads, or is complete in itself.
+    pub(crate) async fn query(
+        &self,
+        operation: &'static str,
+        sql: &str,
+        params: &[Param<'_>],
+    ) -> Result<Vec<Row>, StoreError> {
+        let session = self.session(operation).await?;
+        match session.client().query_typed(sql, params).await {
+            Ok(rows) => {
+                session.finish();
+                Ok(rows)
+            }
+            Err(error) => Err(failed(operation, session, error)),
+        }
+    }
+
+    /// One statement in a transaction of its own, in one round trip, durable when this returns.
+    ///
+    /// # Errors
+    /// Where the reply to the COMMIT is lost, nobody knows whether it took place.
+    pub(crate) async fn write(
+        &self,
+        operation: &'static str,
+        lock_wait: Duration,
+        sql: &str,
+        params: &[Param<'_>],
+    ) -> Result<Vec<Row>, StoreError> {
+        let transaction = self.begin(operation).await?;
+        let begin = begin(lock_wait);
+        let client = transaction.session.client();
+        // All three are sent before the first is answered: futures run in order until they first wait.
+        let (begun, rows, committed) = tokio::join!(
+            client.batch_execute(&begin),
+            client.query_typed(sql, params),
+            client.batch_execute("COMMIT"),
+        );
+        match begun.and(rows) {
+            Ok(rows) => transaction.committed(committed).map(|()| rows),
+            Err(error) => Err(transaction.failed(error)),
+        }
+    }
+
+    async fn begin(&self, operation: &'static str) -> Result<Transaction, StoreError> {
+        Ok(Transaction {
+            operation,
+            session: self.session(operation).await?,
+        })
+    }
+}
+
+/// A transaction under way; dropped without an end, its connection is closed.
+struct Transaction {
+    operation: &'static str,
+    session: Session,
+}
+
+impl Transaction {
+    /// The first statement, pipelined behind BEGIN.
+    async fn first(
+        &self,
+        lock_wait: Duration,
+        sql: &str,
+        params: &[Param<'_>],
+    ) -> Result<Vec<Row>, tokio_postgres::Error> {
+        let begin = begin(lock_wait);
+        let client = self.session.client();
+        let (begun, rows) = tokio::join!(
+            client.batch_execute(&begin),
+            client.query_typed(sql, params)
+        );
+        begun.and(rows)
+    }
+
+    /// The last statement, pipelined before COMMIT.
+    async fn last(self, sql: &str, params: &[Param<'_>]) -> Result<Vec<Row>, StoreError> {
+        let client = self.session.client();
+        let (rows, committed) = tokio::join!(
+            client.query_typed(sql, params),
+            client.batch_execute("COMMIT")
+        );
+        match rows {
+            Ok(rows) => self.committed(committed).map(|()| rows),
+            Err(error) => Err(self.failed(error)),
+        }
+    }
+
+    async fn commit(self) -> Result<(), StoreError> {
+        let committed = self.session.client().batch_execute("COMMIT").await;
+        self.committed(committed)
+    }
+
+    fn committed(self, reply: Result<(), tokio_postgres::Error>) -> Result<(), StoreError> {
+        match reply {
+            Ok(()) => {
+                self.session.finish();
+                Ok(())
+            }
+            Err(error) => Err(self.failed(error)),
+        }
+    }
+
+    /// The COMMIT behind a failed statement has rolled back, unless it was not sent: then the connection
+    /// is closed, which rolls back too.
+    fn failed(self, error: tokio_postgres::Error) -> StoreError {
+        StoreError::statement(self.operation, error)
+    }
+}
+
+fn failed(operation: &'static str, session: Session, error: tokio_postgres::Error) -> StoreError {
+    if !is_fatal(&error) {
+        session.finish();
+    }
+    StoreError::statement(operation, error)
+}
+
+fn begin(lock_wait: Duration) -> String {
+    format!(
+        "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE; SET LOCAL synchronous_commit = on; \
+         SET LOCAL lock_timeout = {}; SET LOCAL statement_timeout = {}",
+        lock_wait.as_millis(),
+        STATEMENT_LIMIT.as_millis(),
+    )
+}
+
+/// A column by name; a value that can't be read is an error that names the row.
+fn column<'row, T: tokio_postgres::types::FromSql<'row>>(
+    operation: &'static str,
+    row: &'row Row,
+    name: &str,
+) -> Result<T, StoreError> {
+    row.try_get(name).map_err(|error| {
+        let id = row
+            .try_get::<_, i64>(0)
+            .map_or_else(|_| "without id".to_owned(), |id| id.to_string());
+        StoreError::row(operation, id, format!("{name}: {error}"))
+    })
+}
+
+/// A count that the schema keeps above zero.
+fn count(value: i32) -> u32 {
+    u32::try_from(value).unwrap_or_default()
+}
+
+/// For the database, which counts in signed numbers.
+fn int4(value: impl TryInto<i32>) -> i32 {
+    value.try_into().unwrap_or(i32::MAX)
+}
+
+/// Seconds; what is negative by a stepped clock counts as none.
+fn seconds(value: f64) -> Duration {
+    Duration::try_from_secs_f64(value).unwrap_or_default()
+}

@@ -1,0 +1,302 @@
+//! Record what attempts came to: a group of calls in one transaction.
+
+use std::time::Duration;
+
+use tokio_postgres::types::Type;
+use uuid::Uuid;
+
+use super::{Store, StoreError, column, int4};
+use crate::domain::call::CallId;
+
+/// Recording waits for nobody's lock for longer than this; then the group is split and the blocked call
+/// waits alone.
+const LOCK_WAIT: Duration = Duration::from_millis(100);
+
+/// A leaf's confirmation of one call.
+#[derive(Debug, Clone)]
+pub struct Confirmation {
+    /// The call.
+    pub call: CallId,
+    /// Its leaf.
+    pub leaf: String,
+    /// Its effect key.
+    pub key: String,
+    /// The attempt's number.
+    pub attempt: u32,
+    /// The status.
+    pub status: u16,
+    /// The kept headers, as a JSON object.
+    pub headers: String,
+    /// The body where `jsonb` can hold it.
+    pub body: Option<String>,
+    /// The body otherwise.
+    pub body_raw: Option<Vec<u8>>,
+    /// Whether the body is not whole.
+    pub truncated: bool,
+    /// What the confirmation answers.
+    pub request_hash: [u8; 32],
+    /// How long the attempt took.
+    pub took: Duration,
+}
+
+/// What became of a confirmation.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Confirmed {
+    /// It is the effect's result.
+    Recorded,
+    /// A result stood already; the call ends as confirmed, this answer is kept as history.
+    Stood,
+    /// The call was final; this answer is kept as history.
+    Again,
+    /// Another transaction holds the call: again.
+    Locked,
+}
+
+/// An attempt that did not confirm.
+#[derive(Debug, Clone)]
+pub struct Unconfirmed {
+    /// The call.
+    pub call: CallId,
+    /// The claim's round.
+    pub round: i64,
+    /// Its leaf.
+    pub leaf: String,
+    /// Its effect key.
+    pub key: String,
+    /// The attempt's number.
+    pub attempt: u32,
+    /// What follows.
+    pub next: Next,
+    /// Whether it counts against `max_attempts`.
+    pub spends: bool,
+    /// For the history; absent where nothing was sent and nothing refused.
+    pub history: Option<History>,
+}
+
+/// What follows for a call that was not confirmed by this attempt.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Next {
+    /// Pending again, due after this delay.
+    Retry(Duration),
+    /// In doubt; the same request goes again after this delay.
+    Resend(Duration),
+    /// Parked for this reason.
+    Park(&'static str),
+    /// Failed for this reason.
+    Fail(&'static str),
+    /// Confirmed from this generation of the standing result.
+    Prior(u32),
+}
+
+/// What people read of an attempt.
+#[derive(Debug, Clone)]
+pub struct History {
+    /// Its class.
+    pub class: &'static str,
+    /// The status, where there was one.
+    pub status: Option<u16>,
+    /// What went wrong.
+    pub error: Option<String>,
+    /// The beginning of the answer's body.
+    pub excerpt: Option<String>,
+    /// How long it took.
+    pub took: Duration,
+}
+
+/// What became of an attempt that did not confirm.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Moved {
+    /// The call is in this state now.
+    To {
+        /// `pending`, `in_doubt`, `parked`, `confirmed`, `cancelled` or `failed`.
+        state: String,
+        /// It ended in a way that may cancel its batch.
+        may_fail_batch: bool,
+    },
+    /// A newer attempt decides, or the call is final.
+    Superseded,
+    /// Another transaction holds the call: again.
+    Locked,
+}
+
+impl Store {
+    /// Records a group of confirmations; all of it or, on an error, nothing that is known of.
+    ///
+    /// # Errors
+    /// It is safe to record the group again: what is recorded answers [`Confirmed::Again`].
+    pub async fn record_confirmed(
+        &self,
+        instance: &str,
+        group: &[&Confirmation],
+    ) -> Result<Vec<(CallId, Confirmed)>, StoreError> {
+        const OPERATION: &str = "record confirmations";
+        let calls: Vec<CallId> = group.iter().map(|c| c.call).collect();
+        let leaves: Vec<&str> = group.iter().map(|c| c.leaf.as_str()).collect();
+        let keys: Vec<&str> = group.iter().map(|c| c.key.as_str()).collect();
+        let attempts: Vec<i32> = group.iter().map(|c| int4(c.attempt)).collect();
+        let statuses: Vec<i32> = group.iter().map(|c| i32::from(c.status)).collect();
+        let headers: Vec<&str> = group.iter().map(|c| c.headers.as_str()).collect();
+        let bodies: Vec<Option<&str>> = group.iter().map(|c| c.body.as_deref()).collect();
+        let raw: Vec<Option<&[u8]>> = group.iter().map(|c| c.body_raw.as_deref()).collect();
+        let truncated: Vec<bool> = group.iter().map(|c| c.truncated).collect();
+        let hashes: Vec<&[u8]> = group.iter().map(|c| c.request_hash.as_slice()).collect();
+        let took: Vec<f64> = group.iter().map(|c| c.took.as_secs_f64()).collect();
+        let rows = self
+            .write(
+                OPERATION,
+                LOCK_WAIT,
+                include_str!("../../sql/queries/record_confirmed.sql"),
+                &[
+                    (&instance, Type::TEXT),
+                    (&calls, Type::INT8_ARRAY),
+                    (&leaves, Type::TEXT_ARRAY),
+                    (&keys, Type::TEXT_ARRAY),
+                    (&attempts, Type::INT4_ARRAY),
+                    (&statuses, Type::INT4_ARRAY),
+                    (&headers, Type::TEXT_ARRAY),
+                    (&bodies, Type::TEXT_ARRAY),
+                    (&raw, Type::BYTEA_ARRAY),
+                    (&truncated, Type::BOOL_ARRAY),
+                    (&hashes, Type::BYTEA_ARRAY),
+                    (&took, Type::FLOAT8_ARRAY),
+                ],
+            )
+            .await?;
+        rows.iter()
+            .map(|row| {
+                let outcome = match column::<&str>(OPERATION, row, "outcome")? {
+                    "recorded" => Confirmed::Recorded,
+                    "stood" => Confirmed::Stood,
+                    "locked" => Confirmed::Locked,
+                    _ => Confirmed::Again,
+                };
+                Ok((column(OPERATION, row, "call_id")?, outcome))
+            })
+            .collect()
+    }
+
+    /// Records a group of attempts that did not confirm, made by one instance.
+    ///
+    /// # Errors
+    /// It is safe to record the group again; the history may then name an attempt twice.
+    pub async fn record_other(
+        &self,
+        instance: Uuid,
+        instance_name: &str,
+        group: &[&Unconfirmed],
+    ) -> Result<Vec<(CallId, Moved)>, StoreError> {
+        const OPERATION: &str = "record attempts";
+        let calls: Vec<CallId> = group.iter().map(|u| u.call).collect();
+        let rounds: Vec<i64> = group.iter().map(|u| u.round).collect();
+        let leaves: Vec<&str> = group.iter().map(|u| u.leaf.as_str()).collect();
+        let keys: Vec<&str> = group.iter().map(|u| u.key.as_str()).collect();
+        let attempts: Vec<i32> = group.iter().map(|u| int4(u.attempt)).collect();
+        let spent: Vec<i32> = group.iter().map(|u| i32::from(u.spends)).collect();
+        let columns: Vec<Columns> = group.iter().map(|u| Columns::of(u.next)).collect();
+        let kinds: Vec<&str> = columns.iter().map(|c| c.kind).collect();
+        let delays: Vec<f64> = columns.iter().map(|c| c.delay.as_secs_f64()).collect();
+        let resends: Vec<bool> = columns.iter().map(|c| c.kind == "doubt").collect();
+        let reasons: Vec<Option<&str>> = columns.iter().map(|c| c.reason).collect();
+        let generations: Vec<Option<i32>> = columns.iter().map(|c| c.generation).collect();
+        let history: Vec<Option<&History>> = group.iter().map(|u| u.history.as_ref()).collect();
+        let classes: Vec<Option<&str>> = history.iter().map(|h| h.map(|h| h.class)).collect();
+        let statuses: Vec<Option<i32>> = history
+            .iter()
+            .map(|h| h.and_then(|h| h.status.map(i32::from)))
+            .collect();
+        let errors: Vec<Option<&str>> = history
+            .iter()
+            .map(|h| h.and_then(|h| h.error.as_deref()))
+            .collect();
+        let excerpts: Vec<Option<&str>> = history
+            .iter()
+            .map(|h| h.and_then(|h| h.excerpt.as_deref()))
+            .collect();
+        let took: Vec<f64> = history
+            .iter()
+            .map(|h| h.map_or(0.0, |h| h.took.as_secs_f64()))
+            .collect();
+        let rows = self
+            .write(
+                OPERATION,
+                LOCK_WAIT,
+                include_str!("../../sql/queries/record_other.sql"),
+                &[
+                    (&instance, Type::UUID),
+                    (&instance_name, Type::TEXT),
+                    (&calls, Type::INT8_ARRAY),
+                    (&rounds, Type::INT8_ARRAY),
+                    (&leaves, Type::TEXT_ARRAY),
+                    (&keys, Type::TEXT_ARRAY),
+                    (&attempts, Type::INT4_ARRAY),
+                    (&kinds, Type::TEXT_ARRAY),
+                    (&spent, Type::INT4_ARRAY),
+                    (&delays, Type::FLOAT8_ARRAY),
+                    (&resends, Type::BOOL_ARRAY),
+                    (&reasons, Type::TEXT_ARRAY),
+                    (&classes, Type::TEXT_ARRAY),
+                    (&statuses, Type::INT4_ARRAY),
+                    (&errors, Type::TEXT_ARRAY),
+                    (&excerpts, Type::TEXT_ARRAY),
+                    (&took, Type::FLOAT8_ARRAY),
+                    (&generations, Type::INT4_ARRAY),
+                ],
+            )
+            .await?;
+        rows.iter()
+            .map(|row| {
+                let moved = match column::<&str>(OPERATION, row, "outcome")? {
+                    "locked" => Moved::Locked,
+                    "superseded" => Moved::Superseded,
+                    state => Moved::To {
+                        state: state.to_owned(),
+                        may_fail_batch: column(OPERATION, row, "may_fail_batch")?,
+                    },
+                };
+                Ok((column(OPERATION, row, "call_id")?, moved))
+            })
+            .collect()
+    }
+}
+
+/// [`Next`] as the statement takes it.
+struct Columns {
+    kind: &'static str,
+    delay: Duration,
+    reason: Option<&'static str>,
+    generation: Option<i32>,
+}
+
+impl Columns {
+    fn of(next: Next) -> Self {
+        let none = Self {
+            kind: "retry",
+            delay: Duration::ZERO,
+            reason: None,
+            generation: None,
+        };
+        match next {
+            Next::Retry(delay) => Self { delay, ..none },
+            Next::Resend(delay) => Self {
+                kind: "doubt",
+                delay,
+                ..none
+            },
+            Next::Park(reason) => Self {
+                kind: "park",
+                reason: Some(reason),
+                ..none
+            },
+            Next::Fail(reason) => Self {
+                kind: "failed",
+                reason: Some(reason),
+                ..none
+            },
+            Next::Prior(generation) => Self {
+                kind: "prior",
+                generation: Some(int4(generation)),
+                ..none
+            },
+        }
+    }
+}

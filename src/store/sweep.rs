@@ -1,0 +1,111 @@
+//! What happens to calls without a claim of ours: they expire, their instance vanishes, their batch is
+//! cancelled.
+
+use std::time::Duration;
+
+use tokio_postgres::types::Type;
+use uuid::Uuid;
+
+use super::{Store, StoreError, column, order::OrderingKey};
+
+const LOCK_WAIT: Duration = Duration::from_millis(100);
+
+/// So many rows in one transaction: large enough to be rare, small enough to be short.
+pub const CHUNK: i32 = 1000;
+
+/// A call that ended by itself while it waited.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Ended {
+    /// Its leaf.
+    pub leaf: String,
+    /// `expired` or `failed`.
+    pub state: String,
+    /// What may go next.
+    pub ordering_key: Option<OrderingKey>,
+    /// Whether its batch may be cancelled by it.
+    pub in_batch: bool,
+}
+
+impl Store {
+    /// Ends waiting calls whose time is over, at most [`CHUNK`] of them.
+    ///
+    /// # Errors
+    /// The database did not answer.
+    pub async fn expire(&self) -> Result<Vec<Ended>, StoreError> {
+        const OPERATION: &str = "expire calls";
+        let rows = self
+            .write(
+                OPERATION,
+                LOCK_WAIT,
+                include_str!("../../sql/queries/expire.sql"),
+                &[(&CHUNK, Type::INT4)],
+            )
+            .await?;
+        rows.iter()
+            .map(|row| {
+                let leaf: String = column(OPERATION, row, "leaf")?;
+                let ordering_key: Option<String> = column(OPERATION, row, "ordering_key")?;
+                Ok(Ended {
+                    ordering_key: ordering_key.map(|key| (leaf.clone(), key)),
+                    leaf,
+                    state: column(OPERATION, row, "state")?,
+                    in_batch: column(OPERATION, row, "in_batch")?,
+                })
+            })
+            .collect()
+    }
+
+    /// Puts claims of `dead` instances, and of instances without a row, in doubt. Gives their leaves.
+    ///
+    /// # Errors
+    /// The database did not answer.
+    pub async fn reclaim(&self, dead: &[Uuid]) -> Result<Vec<String>, StoreError> {
+        const OPERATION: &str = "reclaim calls of vanished instances";
+        let rows = self
+            .write(
+                OPERATION,
+                LOCK_WAIT,
+                include_str!("../../sql/queries/reclaim.sql"),
+                &[(&dead, Type::UUID_ARRAY)],
+            )
+            .await?;
+        rows.iter()
+            .map(|row| column(OPERATION, row, "leaf"))
+            .collect()
+    }
+
+    /// Writes the state of batches that one of their calls has cancelled. Gives how many.
+    ///
+    /// # Errors
+    /// The database did not answer.
+    pub async fn announce_batches(&self) -> Result<usize, StoreError> {
+        let rows = self
+            .write(
+                "announce cancelled batches",
+                LOCK_WAIT,
+                include_str!("../../sql/queries/announce_batches.sql"),
+                &[(&CHUNK, Type::INT4)],
+            )
+            .await?;
+        Ok(rows.len())
+    }
+
+    /// Cancels waiting calls of cancelled batches, at most [`CHUNK`] of them. Gives their leaves.
+    ///
+    /// # Errors
+    /// The database did not answer.
+    pub async fn sweep_batches(&self) -> Result<Vec<String>, StoreError> {
+        const OPERATION: &str = "cancel calls of cancelled batches";
+        let rows = self
+            .write(
+                OPERATION,
+                LOCK_WAIT,
+                include_str!("../../sql/queries/sweep_batches.sql"),
+                &[(&CHUNK, Type::INT4)],
+            )
+            .await?;
+        rows.iter()
+            .map(|row| column(OPERATION, row, "leaf"))
+            .collect()
+    }
+}
