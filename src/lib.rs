@@ -3,3 +3,5 @@
 pub mod config;
 pub mod domain;
 pub mod leaf;
+pub mod store;
+mod suggest;
