@@ -7,3 +7,4 @@ pub mod metrics;
 mod observe;
 pub mod shutdown;
 pub mod store;
+mod suggest;
