@@ -23,7 +23,7 @@ mod send;
 mod tests;
 
 use std::{
-    fs,
+    fmt, fs,
     path::{Path, PathBuf},
     time::Duration,
 };
@@ -101,13 +101,22 @@ pub enum LeafClientError {
 }
 
 /// The HTTP client of one leaf: its connections, and its settings as far as a request needs them.
-#[derive(Debug)]
 pub struct LeafClient {
     http: reqwest::Client,
     base_url: Url,
     keep_headers: Vec<String>,
     max_response_bytes: usize,
     proxy: Option<Url>,
+}
+
+impl fmt::Debug for LeafClient {
+    /// Without the proxy, whose URL may hold a password.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let base_url = self.base_url.as_str();
+        f.debug_struct("LeafClient")
+            .field("base_url", &base_url)
+            .finish_non_exhaustive()
+    }
 }
 
 impl LeafClient {

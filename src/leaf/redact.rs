@@ -46,6 +46,8 @@ impl Secrets {
             push_pair(&mut texts, &format!("{}:{password}", proxy.username()));
         }
         texts.retain(|text| text.len() >= SECRET_BYTES_MIN);
+        let written: Vec<String> = texts.iter().flat_map(|text| other_forms(text)).collect();
+        texts.extend(written);
         texts.sort_by_key(|text| std::cmp::Reverse(text.len()));
         Self { texts }
     }
@@ -143,6 +145,26 @@ fn push_pair(texts: &mut Vec<String>, pair: &str) {
         pair.split_once(':')
             .map(|(_, password)| password.to_owned()),
     );
+}
+
+/// The ways in which a secret is written where it is quoted: in JSON (also in one that was cut and can't be
+/// parsed any more) and in a URL.
+fn other_forms(text: &str) -> Vec<String> {
+    let quoted = serde_json::Value::from(text).to_string();
+    let json = quoted[1..quoted.len() - 1].to_owned();
+    let slashed = json.replace('/', "\\/");
+    let mut percent = String::new();
+    for byte in text.bytes() {
+        match byte {
+            b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~' => {
+                percent.push(char::from(byte));
+            }
+            _ => percent += &format!("%{byte:02X}"),
+        }
+    }
+    let mut forms = vec![json, slashed, percent];
+    forms.retain(|form| form != text);
+    forms
 }
 
 /// How long the JSON token at the beginning of `rest` is; a string with its quotes, a number or word whole, all
