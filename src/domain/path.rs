@@ -11,8 +11,8 @@ pub enum PathError {
     /// Relative, empty, or `//`, which would name another host.
     #[error("the path must start with exactly one `/`")]
     Start,
-    /// Whatever is not a visible ASCII character.
-    #[error("the path holds {0:?}; spaces, control and non-ASCII characters go percent-encoded")]
+    /// Whatever is not visible ASCII, and what URL parsers encode by themselves: a path is sent as it is.
+    #[error("the path holds {0:?}; write it percent-encoded")]
     Character(char),
     /// Some servers take a backslash for a slash.
     #[error("the path holds a backslash; write %5C where it is data")]
@@ -36,18 +36,29 @@ pub fn check(path: &str) -> Result<(), PathError> {
     if bytes.next() != Some(b'/') || bytes.next() == Some(b'/') {
         return Err(PathError::Start);
     }
-    for character in path.chars() {
+    let (segments, query) = match path.split_once('?') {
+        Some((segments, query)) => (segments, query),
+        None => (path, ""),
+    };
+    check_characters(segments, &['"', '<', '>', '`', '{', '}'])?;
+    check_characters(query, &['"', '<', '>', '\''])?;
+    // The query is data to everybody: no server resolves dot segments in it.
+    if has_dot_segment(segments) {
+        return Err(PathError::DotSegment);
+    }
+    Ok(())
+}
+
+/// `encoded` are those that the URL standard encodes in this part (its path and special-query percent-encode
+/// sets); each HTTP library follows it or refuses them.
+fn check_characters(part: &str, encoded: &[char]) -> Result<(), PathError> {
+    for character in part.chars() {
         match character {
             '\\' => return Err(PathError::Backslash),
             '#' => return Err(PathError::Fragment),
-            '!'..='~' => {}
+            '!'..='~' if !encoded.contains(&character) => {}
             other => return Err(PathError::Character(other)),
         }
-    }
-    // The query is data to everybody: no server resolves dot segments in it.
-    let segments = path.split('?').next().unwrap_or_default();
-    if has_dot_segment(segments) {
-        return Err(PathError::DotSegment);
     }
     Ok(())
 }
@@ -128,7 +139,8 @@ mod tests {
             "/http://elsewhere/x",
             "/%e2%82%ac",
             "/a%00b",
-            "/~!$&'()*+,;=:@-_",
+            "/~!$&'()*+,;=:@-_[]^|",
+            "/a?q={`}|[]^",
         ] {
             assert_eq!(check(path), Ok(()), "{path}");
         }
@@ -157,6 +169,12 @@ mod tests {
             ("/a\u{7f}", Character('\u{7f}')),
             ("/ä", Character('ä')),
             ("/a?q=ä", Character('ä')),
+            ("/a\"b", Character('"')),
+            ("/a<b", Character('<')),
+            ("/{{ id }}", Character('{')),
+            ("/a`b", Character('`')),
+            ("/a?q='x'", Character('\'')),
+            ("/a?q=>", Character('>')),
             ("/..", DotSegment),
             ("/.", DotSegment),
             ("/../admin", DotSegment),

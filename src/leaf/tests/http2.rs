@@ -1,11 +1,13 @@
 //! HTTP/2 with prior knowledge, frames written by hand (RFC 9113 section 6): what is proof, and what is not.
 
+use futures_util::future::join_all;
+
 use super::{receiver::Step::*, *};
 
 /// SETTINGS of the receiver, and its acknowledgement of the client's.
-const HELLO: &[u8] = b"\0\0\0\x04\0\0\0\0\0\0\0\0\x04\x01\0\0\0\0";
+pub(super) const HELLO: &[u8] = b"\0\0\0\x04\0\0\0\0\0\0\0\0\x04\x01\0\0\0\0";
 /// HEADERS on stream 1 that end it: `:status: 204` of the static table.
-const NO_CONTENT: &[u8] = b"\0\0\x01\x01\x05\0\0\0\x01\x89";
+pub(super) const NO_CONTENT: &[u8] = b"\0\0\x01\x01\x05\0\0\0\x01\x89";
 /// HEADERS on stream 1, more to come: `:status: 200`.
 const OK: &[u8] = b"\0\0\x01\x01\x04\0\0\0\x01\x88";
 /// `RST_STREAM` on stream 1.
@@ -104,6 +106,25 @@ async fn a_stream_below_a_goaway_that_gets_no_answer_is_in_doubt() {
         let script = &[Write(HELLO), ReadHttp2, Write(goaway)];
         check(&post("{}"), script, "unanswered").await;
     }
+}
+
+#[tokio::test]
+async fn a_goaway_divides_the_streams_of_a_connection() {
+    let all = [ReadHttp2; 6];
+    let script = [
+        &[Write(HELLO)],
+        &all[..],
+        &[Write(GOAWAY_ABOVE_1), Write(NO_CONTENT), Hang],
+    ];
+    let receiver = Receiver::start(&[&script.concat()]).await;
+    let client = client(&receiver.url());
+    let (body, may_send) = (post("{}"), || true);
+    let sent = all.map(|_| client.send(&body, None, LONG, &may_send));
+    let mut words: Vec<String> = join_all(sent).await.iter().map(word).collect();
+    words.sort();
+    assert_eq!(words[0], "answered 204");
+    assert_eq!(words[1..], ["refused"; 5]);
+    assert_eq!((receiver.connections(), receiver.requests().len()), (1, 6));
 }
 
 #[tokio::test]

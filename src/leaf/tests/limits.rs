@@ -103,6 +103,20 @@ async fn a_content_length_is_no_reason_to_reserve_memory() {
 }
 
 #[tokio::test]
+async fn endless_headers_are_given_up() {
+    let script = &[
+        Read,
+        Write(b"HTTP/1.1 200 OK\r\n"),
+        WriteForEver(b"X-Again: and again\r\n"),
+    ];
+    check(script, "unanswered").await;
+    let endless = &[Read, WriteForEver(b"HTTP/1.1 103 Early Hints\r\n\r\n")];
+    let receiver = Receiver::start(&[endless]).await;
+    let evidence = send_within(&client(&receiver.url()), &post("{}"), SHORT).await;
+    assert_eq!(word(&evidence), "unanswered");
+}
+
+#[tokio::test]
 async fn a_lease_that_is_over_sends_nothing() {
     let receiver = Receiver::start(&[&[Read, Write(OK)]]).await;
     let client = client(&receiver.url());

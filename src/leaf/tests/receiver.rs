@@ -1,6 +1,7 @@
 //! A hand-written TCP receiver that does what its script says, and counts what it sees.
 
 use std::{
+    fmt,
     net::SocketAddr,
     sync::{
         Arc, Mutex,
@@ -18,7 +19,7 @@ use tokio::{
 use super::SHORT;
 
 /// What a receiver does next on a connection. At the end of its script it closes.
-#[derive(Debug, Clone, Copy)]
+#[derive(Clone, Copy)]
 pub(super) enum Step {
     /// Reads an HTTP/1 request to the end of its body.
     Read,
@@ -31,6 +32,20 @@ pub(super) enum Step {
     Hang,
     /// Closes so that the other side sees a reset.
     Reset,
+}
+
+impl fmt::Debug for Step {
+    /// Bytes as text, for people who read a failed test.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Read => f.write_str("Read"),
+            Self::ReadHttp2 => f.write_str("ReadHttp2"),
+            Self::Write(bytes) => write!(f, "Write({})", bytes.escape_ascii()),
+            Self::WriteForEver(bytes) => write!(f, "WriteForEver({})", bytes.escape_ascii()),
+            Self::Hang => f.write_str("Hang"),
+            Self::Reset => f.write_str("Reset"),
+        }
+    }
 }
 
 #[derive(Debug, Default)]

@@ -51,6 +51,15 @@ fn certificate(authority: &Authority, name: &str) -> (String, String) {
 
 /// A receiver behind TLS that asks for a client certificate where `clients` are named.
 async fn tls_receiver(authority: &Authority, name: &str, clients: Option<&Authority>) -> Receiver {
+    let acceptor = TlsAcceptor::from(Arc::new(tls_config(authority, name, clients)));
+    Receiver::wrapped(&[Read, Write(OK)], move |stream| acceptor.accept(stream)).await
+}
+
+fn tls_config(
+    authority: &Authority,
+    name: &str,
+    clients: Option<&Authority>,
+) -> rustls::ServerConfig {
     let (certificate, key) = certificate(authority, name);
     let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
     let builder = rustls::ServerConfig::builder_with_provider(Arc::clone(&provider))
@@ -69,14 +78,12 @@ async fn tls_receiver(authority: &Authority, name: &str, clients: Option<&Author
             builder.with_client_cert_verifier(verifier.build().unwrap())
         }
     };
-    let config = builder
+    builder
         .with_single_cert(
             vec![CertificateDer::from_pem_slice(certificate.as_bytes()).unwrap()],
             PrivateKeyDer::from_pem_slice(key.as_bytes()).unwrap(),
         )
-        .unwrap();
-    let acceptor = TlsAcceptor::from(Arc::new(config));
-    Receiver::wrapped(&[Read, Write(OK)], move |stream| acceptor.accept(stream)).await
+        .unwrap()
 }
 
 fn https(receiver: &Receiver, tls: Tls) -> Leaf {
@@ -130,6 +137,49 @@ async fn a_client_certificate_is_shown() {
         "{word}"
     );
     assert_eq!(receiver.requests().len(), 1);
+}
+
+#[tokio::test]
+async fn the_http_version_is_what_tls_negotiates_or_the_leaf_says() {
+    const HTTP2: &[Step] = &[ReadHttp2, Write(http2::HELLO), Write(http2::NO_CONTENT)];
+    const HTTP1: &[Step] = &[Read, Write(OK)];
+    let ours = authority();
+    let folder = Folder::new();
+    let ca = Some(folder.file("ca.pem", &ours.pem()));
+    let tls = Tls { ca, client: None };
+    for (version, offered, script, expected) in [
+        (
+            Http2::Auto,
+            &[&b"h2"[..], b"http/1.1"][..],
+            HTTP2,
+            "answered 204",
+        ),
+        (Http2::Auto, &[b"http/1.1"], HTTP1, "answered 200 ok"),
+        (Http2::Auto, &[], HTTP1, "answered 200 ok"),
+        (
+            Http2::Never,
+            &[b"h2", b"http/1.1"],
+            HTTP1,
+            "answered 200 ok",
+        ),
+        (Http2::Always, &[b"h2", b"http/1.1"], HTTP2, "answered 204"),
+        (Http2::Always, &[b"http/1.1"], HTTP1, "unconnected"),
+    ] {
+        let mut config = tls_config(&ours, "127.0.0.1", None);
+        config.alpn_protocols = offered.iter().map(|name| name.to_vec()).collect();
+        let acceptor = TlsAcceptor::from(Arc::new(config));
+        let receiver = Receiver::wrapped(script, move |stream| acceptor.accept(stream)).await;
+        let leaf = Leaf {
+            http2: version,
+            ..https(&receiver, tls.clone())
+        };
+        let evidence = send(&LeafClient::new(&leaf).unwrap(), &post("{}")).await;
+        assert_eq!(
+            word(&evidence),
+            expected,
+            "{version:?} {offered:?}: {evidence:?}"
+        );
+    }
 }
 
 #[tokio::test]
