@@ -1,5 +1,7 @@
 //! HTTP/1: what is said of each way in which an exchange can end.
 
+use std::sync::atomic::{AtomicUsize, Ordering};
+
 use tokio::task::JoinSet;
 
 use super::{receiver::Step::*, *};
@@ -273,4 +275,52 @@ async fn what_is_said_agrees_with_what_the_receiver_saw() {
         }
     }
     assert!(said.iter().any(|(word, _)| word.starts_with("answered")));
+}
+
+/// Time limits and leases end at every moment from before the connection to after the answer. What is said
+/// not to be sent is never seen, and nothing is seen twice.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn whatever_moment_ends_an_attempt_what_is_said_is_true() {
+    const ATTEMPTS: usize = 400;
+    let script = [Read, Write(OK)].repeat(4);
+    let receiver = Receiver::start(&vec![&script[..]; 2 * ATTEMPTS]).await;
+    let mut senders = JoinSet::new();
+    for sender in 0..2 {
+        let client = shared(&receiver.url());
+        senders.spawn(async move {
+            let mut said = Vec::new();
+            for n in 0..ATTEMPTS {
+                let body = format!("[{sender}.{n}]");
+                // One in two ends by its lease at the n-th question, the others by their time.
+                let questions = if n % 2 == 0 { n / 2 % 7 } else { usize::MAX };
+                let limit = Duration::from_micros(if n % 2 == 0 { 900_000 } else { n as u64 * 7 });
+                let asked = AtomicUsize::new(0);
+                let may_send = || asked.fetch_add(1, Ordering::SeqCst) < questions;
+                let evidence = client.send(&post(&body), None, limit, &may_send).await;
+                said.push((word(&evidence), body));
+            }
+            said
+        });
+    }
+    let said = senders.join_all().await.concat();
+    receiver.drained().await;
+    let requests = receiver.requests();
+    for (word, body) in &said {
+        let times = requests
+            .iter()
+            .filter(|request| request.ends_with(body))
+            .count();
+        match word.as_str() {
+            "answered 200 ok" => assert_eq!(times, 1, "{body}"),
+            "unanswered" | "unanswered 200" => assert!(times <= 1, "{body} was seen {times} times"),
+            "unconnected" | "lease over" => assert_eq!(times, 0, "{body} is said to be {word}"),
+            other => panic!("{other}"),
+        }
+    }
+    for expected in ["answered 200 ok", "lease over"] {
+        assert!(
+            said.iter().any(|(word, _)| word == expected),
+            "nothing was {expected}"
+        );
+    }
 }

@@ -12,6 +12,7 @@ use std::{
 use tokio::{
     io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _},
     net::{TcpListener, TcpSocket, TcpStream},
+    sync::Notify,
     task::JoinSet,
     time::timeout,
 };
@@ -51,6 +52,9 @@ impl fmt::Debug for Step {
 #[derive(Debug, Default)]
 struct Seen {
     connections: AtomicUsize,
+    /// Connections whose script has ended.
+    ended: AtomicUsize,
+    change: Notify,
     requests: Mutex<Vec<String>>,
 }
 
@@ -112,7 +116,13 @@ impl Receiver {
                 loop {
                     let (stream, _) = listener.accept().await.unwrap();
                     let n = seen.connections.fetch_add(1, Ordering::SeqCst);
-                    connections.spawn(each(n, stream, Arc::clone(&seen)));
+                    let playing = each(n, stream, Arc::clone(&seen));
+                    let seen = Arc::clone(&seen);
+                    connections.spawn(async move {
+                        playing.await;
+                        seen.ended.fetch_add(1, Ordering::SeqCst);
+                        seen.change.notify_one();
+                    });
                 }
             }
         });
@@ -129,6 +139,18 @@ impl Receiver {
 
     pub(super) fn connections(&self) -> usize {
         self.seen.connections.load(Ordering::SeqCst)
+    }
+
+    /// Waits until all that was ever written to this receiver is read. The senders are gone by now.
+    pub(super) async fn drained(&self) {
+        // Connections are accepted in order, so the ones before this one are counted when it is.
+        let mut last = TcpStream::connect(self.address).await.unwrap();
+        last.write_all(b"LAST\r\n\r\n").await.unwrap();
+        last.shutdown().await.unwrap();
+        last.read_to_end(&mut Vec::new()).await.unwrap();
+        while self.seen.ended.load(Ordering::SeqCst) < self.connections() {
+            self.seen.change.notified().await;
+        }
     }
 
     /// The requests that were read, heads and bodies.
