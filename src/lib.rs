@@ -2,6 +2,7 @@
 
 pub mod config;
 pub mod domain;
+mod engine;
 pub mod leaf;
 pub mod metrics;
 mod observe;

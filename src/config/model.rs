@@ -7,6 +7,7 @@ use reqwest::Url;
 use secrecy::SecretString;
 
 use super::credentials::LeafSecrets;
+pub use crate::domain::request::IdempotencyFormat;
 use crate::domain::{decision::Policy, outcome::Rules, schedule::Schedule};
 
 /// Everything that one sidecar is told.
@@ -188,16 +189,6 @@ pub struct Idempotency {
     pub window: Duration,
     /// What it replays.
     pub replays: Replays,
-}
-
-/// How an idempotency header's value is written.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Deserialize, serde::Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum IdempotencyFormat {
-    /// As it is.
-    Raw,
-    /// As a structured-field string (RFC 8941 section 3.3.3).
-    Quoted,
 }
 
 /// What a leaf answers to a key that it knows.
