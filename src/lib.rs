@@ -1,5 +1,6 @@
 //! Leafhopper.
 
 pub mod config;
+pub mod demo;
 pub mod domain;
 pub mod leaf;
