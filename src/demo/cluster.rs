@@ -145,6 +145,15 @@ impl Cluster {
         self.launch()
     }
 
+    /// Lets this run of the server go on when this process ends without dropping the cluster.
+    ///
+    /// For somebody who wants to look into it. The next start of a cluster by the same user sweeps it away.
+    pub fn outlive_owner(&mut self) {
+        if let Some(server) = &mut self.server {
+            server.let_go();
+        }
+    }
+
     /// Makes a database, as a copy of `template` if one is given.
     ///
     /// # Errors

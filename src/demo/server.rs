@@ -126,8 +126,8 @@ impl Server {
         Ok(())
     }
 
-    /// Tells the watchdog of a server that has ended that nothing is left to do.
-    fn let_go(mut self) {
+    /// Sends the watchdog away: the server has ended, or is to go on without an owner.
+    pub(super) fn let_go(&mut self) {
         self.watchdog.write_all(b"ended\n").ok();
     }
 }

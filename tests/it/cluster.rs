@@ -6,6 +6,8 @@ use std::{
     process::{Child, Command, Stdio},
 };
 
+use rustix::process::{Pid, Signal, kill_process};
+
 use leafhopper::demo::cluster::{Cluster, Durability};
 
 use crate::harness::{
@@ -121,7 +123,8 @@ async fn what_lost_owner_and_watchdog_is_swept_by_the_next_start() {
         })
         .collect();
     assert_eq!(watchdogs.len(), 1, "{watchdogs:?}");
-    signal("-KILL", &watchdogs[0]);
+    let watchdog = Pid::from_raw(watchdogs[0].parse().unwrap()).unwrap();
+    kill_process(watchdog, Signal::KILL).unwrap();
     owner.kill().unwrap();
     owner.wait().unwrap();
     assert!(runs(&postmaster), "without its watchdog the server goes on");
@@ -195,14 +198,4 @@ fn processes() -> impl Iterator<Item = String> {
     names
         .filter_map(|name| name.into_string().ok())
         .filter(|n| n.parse::<u32>().is_ok())
-}
-
-fn signal(signal: &str, pid: &str) {
-    assert!(
-        Command::new("kill")
-            .args([signal, pid])
-            .status()
-            .unwrap()
-            .success()
-    );
 }

@@ -2,7 +2,7 @@
 //!
 //! The server is a throw-away cluster of this process, or the one whose superuser `TEST_DATABASE_URL` names.
 //! A database, not a schema: notifications and advisory locks are database-wide, and both matter here.
-//! `LEAFHOPPER_TEST_KEEP=1` keeps the databases (and the cluster, for as long as the process runs).
+//! `LEAFHOPPER_TEST_KEEP=1` keeps the databases, and the cluster until the next one starts.
 
 use std::{
     future::Future,
@@ -87,10 +87,11 @@ impl Database {
 
 impl Drop for Database {
     fn drop(&mut self) {
-        let keep = std::env::var_os("LEAFHOPPER_TEST_KEEP").is_some_and(|value| value == "1");
-        let failing = std::thread::panicking();
-        if keep || failing {
+        let (keep, failing) = (keep(), std::thread::panicking());
+        if keep {
             eprintln!("the database of this test: {}", self.url);
+        } else if failing {
+            eprintln!("LEAFHOPPER_TEST_KEEP=1 keeps the database of this test");
         }
         let check = (self.migrated && !failing).then(|| self.url.clone());
         let name = self.name.clone();
@@ -115,6 +116,11 @@ impl Drop for Database {
             std::panic::resume_unwind(panic);
         }
     }
+}
+
+/// Whether databases outlive their tests.
+pub(crate) fn keep() -> bool {
+    std::env::var_os("LEAFHOPPER_TEST_KEEP").is_some_and(|value| value == "1")
 }
 
 /// Connects, and drives the connection for as long as the client lives.
@@ -175,11 +181,12 @@ impl Server {
             Err(_) => {
                 let options = options(Durability::Unsynced);
                 let started = tokio::task::spawn_blocking(|| Cluster::start(options)).await;
-                Self::Own(
-                    started
-                        .unwrap()
-                        .unwrap_or_else(|error| panic!("{error:#?}\n{error}")),
-                )
+                let started = started.unwrap();
+                let mut cluster = started.unwrap_or_else(|error| panic!("{error:#?}\n{error}"));
+                if keep() {
+                    cluster.outlive_owner();
+                }
+                Self::Own(cluster)
             }
         };
         server.sweep().await;

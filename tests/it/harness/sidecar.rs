@@ -20,6 +20,9 @@ use super::wait::until;
 /// As much of its log as a failing test shows.
 const LOG_TAIL_LINES: usize = 60;
 
+/// A line of ours in the log: the address above it is that of the process before.
+const STARTED_AGAIN: &str = "(started again by the test)";
+
 static FOLDERS: AtomicU32 = AtomicU32::new(0);
 
 /// The text of a configuration file.
@@ -274,9 +277,7 @@ impl Sidecar {
     /// Starts it again, after its end.
     pub(crate) async fn restart(&mut self) {
         assert!(self.ended.is_some(), "it has not ended");
-        // Its old address would be taken for the new one's.
-        let mark = "{\"message\":\"(started again by the test)\"}".to_owned();
-        self.log.lock().unwrap().push(mark);
+        self.log.lock().unwrap().push(STARTED_AGAIN.to_owned());
         self.child = self.starter.spawn(&self.log);
         self.ended = None;
         self.until_ready().await;
@@ -305,17 +306,8 @@ impl Sidecar {
         &self.starter.folder
     }
 
-    /// The address that its latest start has bound.
     fn find_address(&self) -> Option<String> {
-        let log = self.log.lock().unwrap();
-        let latest = log
-            .rsplit(|line| line.contains("(started again by the test)"))
-            .next()?;
-        latest.iter().find_map(|line| {
-            let line: Value = serde_json::from_str(line).ok()?;
-            let field = |object: &Value| Some(object.get("listen.address")?.as_str()?.to_owned());
-            field(&line["fields"]).or_else(|| field(&line))
-        })
+        address_in(&self.log.lock().unwrap())
     }
 
     fn log_tail(&self) -> String {
@@ -346,6 +338,16 @@ fn tail(log: &Mutex<Vec<String>>) -> String {
     log[log.len().saturating_sub(LOG_TAIL_LINES)..].join("\n")
 }
 
+/// The address that the latest start has bound: the field `listen.address` of one of its lines.
+fn address_in(log: &[String]) -> Option<String> {
+    let latest = log.rsplit(|line| line == STARTED_AGAIN).next()?;
+    latest.iter().find_map(|line| {
+        let line: Value = serde_json::from_str(line).ok()?;
+        let field = |object: &Value| Some(object.get("listen.address")?.as_str()?.to_owned());
+        field(&line["fields"]).or_else(|| field(&line))
+    })
+}
+
 async fn get(url: &str) -> reqwest::Result<(u16, String)> {
     let client = reqwest::Client::builder()
         .no_proxy()
@@ -371,4 +373,29 @@ fn a_metric_is_the_sum_of_its_series() {
     assert!((sum_of(text, "a", &["class=\"retry\""]) - 5.0).abs() < f64::EPSILON);
     assert!((sum_of(text, "a", &["leaf=\"y\""]) - 3.0).abs() < f64::EPSILON);
     assert!(sum_of(text, "b", &[]).abs() < f64::EPSILON);
+}
+
+#[test]
+fn the_address_is_that_of_the_latest_start() {
+    let line = |port: u16| {
+        let address = format!("127.0.0.1:{port}");
+        serde_json::json!({ "level": "INFO", "fields": { "listen.address": address } }).to_string()
+    };
+    let mut log = vec!["not JSON".to_owned(), line(1), STARTED_AGAIN.to_owned()];
+    assert_eq!(address_in(&log), None);
+    log.push(line(2));
+    assert_eq!(address_in(&log).as_deref(), Some("127.0.0.1:2"));
+}
+
+#[test]
+fn a_configuration_is_toml_with_its_leaves() {
+    let config = Config::new("postgres://u:p@h/d")
+        .leaf("a", "http://a", "timeout = \"1s\"")
+        .dispatch("lease = \"2s\"")
+        .toml("[leaf.a.probe]\npath = \"/x\"");
+    let parsed: toml::Table = toml::from_str(&config.text()).unwrap();
+    assert_eq!(parsed["listen"]["address"].as_str(), Some("127.0.0.1:0"));
+    assert_eq!(parsed["dispatch"]["lease"].as_str(), Some("2s"));
+    assert_eq!(parsed["leaf"]["a"]["timeout"].as_str(), Some("1s"));
+    assert_eq!(parsed["leaf"]["a"]["probe"]["path"].as_str(), Some("/x"));
 }

@@ -78,19 +78,22 @@ pub(super) fn effect_in_path(path: &str) -> Option<String> {
     String::from_utf8(key).ok()
 }
 
+/// Quick in every question that a request asks: a storm has many thousands of them.
 #[derive(Default)]
 pub(super) struct Ledger {
     pub(super) requests: Vec<Request>,
-    effects: Vec<Effect>,
+    effects: HashMap<String, Vec<Effect>>,
+    last_effect: usize,
     /// First answers, by the idempotency header's value.
     remembered: HashMap<String, Reply>,
     in_work: HashMap<String, usize>,
+    in_work_in_all: usize,
     most_in_work: HashMap<String, usize>,
     most_in_work_in_all: usize,
 }
 
 struct Effect {
-    key: String,
+    number: usize,
     undone: bool,
 }
 
@@ -110,7 +113,8 @@ impl Ledger {
         *in_work += 1;
         let most = self.most_in_work.entry(request.key.clone()).or_default();
         *most = (*most).max(*in_work);
-        self.most_in_work_in_all = self.most_in_work_in_all.max(self.in_work.values().sum());
+        self.in_work_in_all += 1;
+        self.most_in_work_in_all = self.most_in_work_in_all.max(self.in_work_in_all);
         self.requests.push(request);
         number
     }
@@ -120,22 +124,23 @@ impl Ledger {
         let key = &self.requests[number - 1].key;
         if let Some(in_work) = self.in_work.get_mut(key) {
             *in_work -= 1;
+            self.in_work_in_all -= 1;
         }
     }
 
     pub(super) fn execute(&mut self, key: &str) -> usize {
-        self.effects.push(Effect {
-            key: key.to_owned(),
+        self.last_effect += 1;
+        let effect = Effect {
+            number: self.last_effect,
             undone: false,
-        });
-        self.effects.len()
+        };
+        self.effects.entry(key.to_owned()).or_default().push(effect);
+        self.last_effect
     }
 
     pub(super) fn undo(&mut self, key: &str) -> bool {
-        let standing = self
-            .effects
-            .iter_mut()
-            .rfind(|effect| effect.key == key && !effect.undone);
+        let effects = self.effects.get_mut(key).into_iter().flatten();
+        let standing = effects.rev().find(|effect| !effect.undone);
         standing.map(|effect| effect.undone = true).is_some()
     }
 
@@ -195,33 +200,30 @@ impl Ledger {
     }
 
     pub(super) fn effects(&self, key: &str) -> usize {
-        self.effects
-            .iter()
-            .filter(|effect| effect.key == key)
-            .count()
+        self.effects.get(key).map_or(0, Vec::len)
     }
 
     pub(super) fn standing(&self, key: &str) -> usize {
-        self.effects
-            .iter()
-            .filter(|effect| effect.key == key && !effect.undone)
-            .count()
+        self.standing_of(key).count()
     }
 
     pub(super) fn standing_number(&self, key: &str) -> Option<usize> {
-        let found = self
-            .effects
-            .iter()
-            .rposition(|effect| effect.key == key && !effect.undone);
-        found.map(|index| index + 1)
+        self.standing_of(key).last().map(|effect| effect.number)
+    }
+
+    fn standing_of(&self, key: &str) -> impl Iterator<Item = &Effect> {
+        self.effects
+            .get(key)
+            .into_iter()
+            .flatten()
+            .filter(|effect| !effect.undone)
     }
 
     pub(super) fn all_effects(&self) -> BTreeMap<String, usize> {
-        let mut counts = BTreeMap::new();
-        for effect in &self.effects {
-            *counts.entry(effect.key.clone()).or_default() += 1;
-        }
-        counts
+        self.effects
+            .iter()
+            .map(|(key, effects)| (key.clone(), effects.len()))
+            .collect()
     }
 
     pub(super) fn most_at_once(&self, key: Option<&str>) -> usize {
