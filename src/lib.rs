@@ -1,6 +1,7 @@
 //! Leafhopper.
 
 pub mod config;
+pub mod demo;
 pub mod domain;
 mod engine;
 pub mod leaf;

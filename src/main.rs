@@ -1,1 +1,3 @@
+//! The `leafhopper` program.
+
 fn main() {}
