@@ -1,5 +1,7 @@
 //! Leafhopper.
 
+mod admin;
+pub mod app;
 pub mod config;
 pub mod demo;
 pub mod domain;

@@ -27,7 +27,14 @@ pub const UNKNOWN: &str = "(unknown)";
 
 const STATES: &[&str] = &["pending", "dispatching", "accepted", "in_doubt", "parked"];
 const FINAL: &[&str] = &["confirmed", "failed", "cancelled", "expired"];
-const CLASSES: &[&str] = &["confirmed", "confirmed_again", "exists", "retry", "in_doubt", "failed"];
+const CLASSES: &[&str] = &[
+    "confirmed",
+    "confirmed_again",
+    "exists",
+    "retry",
+    "in_doubt",
+    "failed",
+];
 const STUCK: &[&str] = &["parked", "lease_over", "in_doubt", "due", "leaf_unknown"];
 const BATCHES: &[&str] = &["open", "closing", "cancelling", "compensating"];
 
@@ -75,7 +82,9 @@ fn opts(name: &str, help: &str) -> Opts {
 }
 
 fn histogram(name: &str, help: &str, buckets: &[f64]) -> HistogramOpts {
-    HistogramOpts::new(name, help).namespace("leafhopper").buckets(buckets.to_vec())
+    HistogramOpts::new(name, help)
+        .namespace("leafhopper")
+        .buckets(buckets.to_vec())
 }
 
 impl Metrics {
@@ -86,10 +95,14 @@ impl Metrics {
     #[must_use]
     pub fn new() -> Self {
         let r = Registry::new();
-        r.register(Box::new(ProcessCollector::for_self())).expect("nothing is registered yet");
+        r.register(Box::new(ProcessCollector::for_self()))
+            .expect("nothing is registered yet");
         let build = register!(
             r,
-            IntGaugeVec::new(opts("build_info", "Always 1; the version is its label."), &["version"])
+            IntGaugeVec::new(
+                opts("build_info", "Always 1; the version is its label."),
+                &["version"]
+            )
         );
         build.with_label_values(&[env!("CARGO_PKG_VERSION")]).set(1);
         Self {
@@ -103,21 +116,30 @@ impl Metrics {
             oldest_due_age_seconds: register!(
                 r,
                 GaugeVec::new(
-                    opts("oldest_due_age_seconds", "How long the oldest due call has been due."),
+                    opts(
+                        "oldest_due_age_seconds",
+                        "How long the oldest due call has been due."
+                    ),
                     &["leaf"]
                 )
             ),
             oldest_doubt_age_seconds: register!(
                 r,
                 GaugeVec::new(
-                    opts("oldest_doubt_age_seconds", "How long the oldest call in doubt has been so."),
+                    opts(
+                        "oldest_doubt_age_seconds",
+                        "How long the oldest call in doubt has been so."
+                    ),
                     &["leaf"]
                 )
             ),
             stuck_calls: register!(
                 r,
                 IntGaugeVec::new(
-                    opts("stuck_calls", "Calls that will not move by themselves, or have not for long."),
+                    opts(
+                        "stuck_calls",
+                        "Calls that will not move by themselves, or have not for long."
+                    ),
                     &["leaf", "reason"]
                 )
             ),
@@ -143,21 +165,31 @@ impl Metrics {
             calls_finished_total: register!(
                 r,
                 IntCounterVec::new(
-                    opts("calls_finished_total", "Calls that this instance saw become final."),
+                    opts(
+                        "calls_finished_total",
+                        "Calls that this instance saw become final."
+                    ),
                     &["leaf", "state"]
                 )
             ),
             duplicates_prevented_total: register!(
                 r,
                 IntCounterVec::new(
-                    opts("duplicates_prevented_total", "Calls that were not sent since their effect stood."),
+                    opts(
+                        "duplicates_prevented_total",
+                        "Calls that were not sent since their effect stood."
+                    ),
                     &["leaf", "how"]
                 )
             ),
             call_duration_seconds: register!(
                 r,
                 HistogramVec::new(
-                    histogram("call_duration_seconds", "Time of one attempt, the body included.", SECONDS),
+                    histogram(
+                        "call_duration_seconds",
+                        "Time of one attempt, the body included.",
+                        SECONDS
+                    ),
                     &["leaf"]
                 )
             ),
@@ -174,49 +206,82 @@ impl Metrics {
             ),
             in_flight: register!(
                 r,
-                IntGaugeVec::new(opts("in_flight", "Calls that this instance holds."), &["leaf"])
+                IntGaugeVec::new(
+                    opts("in_flight", "Calls that this instance holds."),
+                    &["leaf"]
+                )
             ),
             concurrency_limit: register!(
                 r,
                 IntGaugeVec::new(
-                    opts("concurrency_limit", "This instance's share of the leaf's concurrency."),
+                    opts(
+                        "concurrency_limit",
+                        "This instance's share of the leaf's concurrency."
+                    ),
                     &["leaf"]
                 )
             ),
             breaker_open: register!(
                 r,
                 IntGaugeVec::new(
-                    opts("breaker_open", "Whether the leaf, or one of its credentials, is not tried now."),
+                    opts(
+                        "breaker_open",
+                        "Whether the leaf, or one of its credentials, is not tried now."
+                    ),
                     &["leaf"]
                 )
             ),
             claim_seconds: register!(
                 r,
-                Histogram::with_opts(histogram("claim_seconds", "Time of one round of claiming.", SECONDS))
+                Histogram::with_opts(histogram(
+                    "claim_seconds",
+                    "Time of one round of claiming.",
+                    SECONDS
+                ))
             ),
             record_seconds: register!(
                 r,
-                Histogram::with_opts(histogram("record_seconds", "Time to record one group.", SECONDS))
+                Histogram::with_opts(histogram(
+                    "record_seconds",
+                    "Time to record one group.",
+                    SECONDS
+                ))
             ),
             record_batch_size: register!(
                 r,
-                Histogram::with_opts(histogram("record_batch_size", "Calls recorded in one group.", GROUP))
+                Histogram::with_opts(histogram(
+                    "record_batch_size",
+                    "Calls recorded in one group.",
+                    GROUP
+                ))
             ),
             database_errors_total: register!(
                 r,
-                IntCounter::with_opts(opts("database_errors_total", "Database operations that failed."))
+                IntCounter::with_opts(opts(
+                    "database_errors_total",
+                    "Database operations that failed."
+                ))
             ),
             database_up: register!(
                 r,
-                Gauge::with_opts(opts("database_up", "Whether the last renewal of the lease succeeded."))
+                Gauge::with_opts(opts(
+                    "database_up",
+                    "Whether the last renewal of the lease succeeded."
+                ))
             ),
             listening: register!(
                 r,
-                IntGauge::with_opts(opts("listening", "Whether notifications arrive; without them polling finds work."))
+                IntGauge::with_opts(opts(
+                    "listening",
+                    "Whether notifications arrive; without them polling finds work."
+                ))
             ),
             config_reload_failed: register!(
                 r,
-                IntGauge::with_opts(opts("config_reload_failed", "Whether the last reload was refused."))
+                IntGauge::with_opts(opts(
+                    "config_reload_failed",
+                    "Whether the last reload was refused."
+                ))
             ),
             registry: r,
         }
@@ -237,9 +302,15 @@ impl Metrics {
             self.stuck_calls.with_label_values(&[leaf, reason]);
         }
         for how in ["result", "probe", "exists"] {
-            self.duplicates_prevented_total.with_label_values(&[leaf, how]);
+            self.duplicates_prevented_total
+                .with_label_values(&[leaf, how]);
         }
-        for gauge in [&self.in_flight, &self.concurrency_limit, &self.breaker_open, &self.paused] {
+        for gauge in [
+            &self.in_flight,
+            &self.concurrency_limit,
+            &self.breaker_open,
+            &self.paused,
+        ] {
             gauge.with_label_values(&[leaf]);
         }
         for gauge in [&self.oldest_due_age_seconds, &self.oldest_doubt_age_seconds] {
@@ -252,17 +323,29 @@ impl Metrics {
 
     /// Sets what the tables hold. What is not counted is zero.
     pub fn set_counts(&self, known: &[String], counts: &[Count]) {
-        let mut by_leaf: BTreeMap<&str, Vec<&Count>> =
-            known.iter().map(|leaf| (leaf.as_str(), Vec::new())).collect();
+        let mut by_leaf: BTreeMap<&str, Vec<&Count>> = known
+            .iter()
+            .map(|leaf| (leaf.as_str(), Vec::new()))
+            .collect();
         by_leaf.insert(UNKNOWN, Vec::new());
         for count in counts {
-            let leaf = if known.contains(&count.leaf) { count.leaf.as_str() } else { UNKNOWN };
+            let leaf = if known.contains(&count.leaf) {
+                count.leaf.as_str()
+            } else {
+                UNKNOWN
+            };
             by_leaf.entry(leaf).or_default().push(count);
         }
         for (leaf, counts) in by_leaf {
             for state in STATES {
-                let calls = counts.iter().filter(|c| c.state == *state).map(|c| c.calls).sum();
-                self.calls.with_label_values(&[leaf, state]).set(signed(calls));
+                let calls = counts
+                    .iter()
+                    .filter(|c| c.state == *state)
+                    .map(|c| c.calls)
+                    .sum();
+                self.calls
+                    .with_label_values(&[leaf, state])
+                    .set(signed(calls));
             }
             let oldest = |age: fn(&Count) -> f64| counts.iter().map(|c| age(c)).fold(0.0, f64::max);
             self.oldest_due_age_seconds
@@ -275,13 +358,19 @@ impl Metrics {
                 let stuck: u64 = if leaf == UNKNOWN && *reason == "due" {
                     0
                 } else if *reason == "leaf_unknown" {
-                    let pending = counts.iter().filter(|c| leaf == UNKNOWN && c.state == "pending");
+                    let pending = counts
+                        .iter()
+                        .filter(|c| leaf == UNKNOWN && c.state == "pending");
                     pending.map(|c| c.calls).sum()
                 } else {
                     let all = counts.iter().flat_map(|c| c.stuck);
-                    all.filter(|(name, _)| name == reason).map(|(_, number)| number).sum()
+                    all.filter(|(name, _)| name == reason)
+                        .map(|(_, number)| number)
+                        .sum()
                 };
-                self.stuck_calls.with_label_values(&[leaf, reason]).set(signed(stuck));
+                self.stuck_calls
+                    .with_label_values(&[leaf, reason])
+                    .set(signed(stuck));
             }
         }
     }
@@ -295,7 +384,11 @@ impl Metrics {
                 .set(i64::from(overview.paused.contains(leaf)));
         }
         for state in BATCHES {
-            let number = overview.batches.iter().find(|(name, _)| name == state).map_or(0, |b| b.1);
+            let number = overview
+                .batches
+                .iter()
+                .find(|(name, _)| name == state)
+                .map_or(0, |b| b.1);
             self.batches.with_label_values(&[state]).set(signed(number));
         }
     }

@@ -20,13 +20,28 @@ pub(crate) enum Observation<'a> {
     /// A request goes out now.
     Sending { leaf: &'a str, waited: Duration },
     /// An attempt has ended.
-    Attempted { leaf: &'a str, call: CallId, attempt: u32, class: &'static str, took: Duration },
+    Attempted {
+        leaf: &'a str,
+        call: CallId,
+        attempt: u32,
+        class: &'static str,
+        took: Duration,
+    },
     /// A confirmation was written down.
-    Confirmed { leaf: &'a str, call: CallId, how: Confirmed },
+    Confirmed {
+        leaf: &'a str,
+        call: CallId,
+        how: Confirmed,
+    },
     /// A call was answered by a result that stood already.
     Prior { leaf: &'a str, call: CallId },
     /// A call is in this state now, by its attempt.
-    Moved { leaf: &'a str, call: CallId, state: &'a str, reason: Option<&'static str> },
+    Moved {
+        leaf: &'a str,
+        call: CallId,
+        state: &'a str,
+        reason: Option<&'static str>,
+    },
     /// A newer attempt, or somebody's word, had decided the call.
     Superseded { leaf: &'a str, call: CallId },
     /// A call ended without an attempt: expired, gave up, its batch was cancelled.
@@ -36,7 +51,11 @@ pub(crate) enum Observation<'a> {
     /// Claims whose commit's reply was lost were given back.
     GivenBack { calls: usize },
     /// A call in doubt was settled.
-    Settled { call: CallId, state: &'a str, reason: Option<&'static str> },
+    Settled {
+        call: CallId,
+        state: &'a str,
+        reason: Option<&'static str>,
+    },
     /// A round of claiming took so many calls.
     Claimed { calls: usize, took: Duration },
     /// A group was recorded.
@@ -48,7 +67,11 @@ pub(crate) enum Observation<'a> {
     /// Somebody took this instance for dead.
     TakenForDead,
     /// A breaker opened or closed.
-    Breaker { leaf: &'a str, open: bool, why: &'a str },
+    Breaker {
+        leaf: &'a str,
+        open: bool,
+        why: &'a str,
+    },
     /// Notifications arrive, or do not.
     Listening(bool),
     /// A database operation failed; `first` of its kind since the last success.
@@ -78,11 +101,21 @@ impl Observer {
         let m = &self.metrics;
         match observation {
             O::Sending { leaf, waited } => {
-                m.commit_to_send_seconds.with_label_values(&[leaf]).observe(waited.as_secs_f64());
+                m.commit_to_send_seconds
+                    .with_label_values(&[leaf])
+                    .observe(waited.as_secs_f64());
             }
-            O::Attempted { leaf, call, attempt, class, took } => {
+            O::Attempted {
+                leaf,
+                call,
+                attempt,
+                class,
+                took,
+            } => {
                 m.attempts_total.with_label_values(&[leaf, class]).inc();
-                m.call_duration_seconds.with_label_values(&[leaf]).observe(took.as_secs_f64());
+                m.call_duration_seconds
+                    .with_label_values(&[leaf])
+                    .observe(took.as_secs_f64());
                 tracing::debug!(
                     call.id = call,
                     call.leaf = leaf,
@@ -94,30 +127,61 @@ impl Observer {
             }
             O::Confirmed { leaf, call, how } => self.confirmed(leaf, call, how),
             O::Prior { leaf, call } => {
-                m.duplicates_prevented_total.with_label_values(&[leaf, "result"]).inc();
-                m.calls_finished_total.with_label_values(&[leaf, "confirmed"]).inc();
-                tracing::debug!(call.id = call, call.leaf = leaf, "call {call}'s effect stood already");
+                m.duplicates_prevented_total
+                    .with_label_values(&[leaf, "result"])
+                    .inc();
+                m.calls_finished_total
+                    .with_label_values(&[leaf, "confirmed"])
+                    .inc();
+                tracing::debug!(
+                    call.id = call,
+                    call.leaf = leaf,
+                    "call {call}'s effect stood already"
+                );
             }
-            O::Moved { leaf, call, state, reason } => self.moved(leaf, call, state, reason),
+            O::Moved {
+                leaf,
+                call,
+                state,
+                reason,
+            } => self.moved(leaf, call, state, reason),
             O::Superseded { leaf, call } => {
-                tracing::debug!(call.id = call, call.leaf = leaf, "call {call} was decided by somebody else");
+                tracing::debug!(
+                    call.id = call,
+                    call.leaf = leaf,
+                    "call {call} was decided by somebody else"
+                );
             }
             O::Ended { leaf, state } => {
-                m.calls_finished_total.with_label_values(&[leaf, state]).inc();
+                m.calls_finished_total
+                    .with_label_values(&[leaf, state])
+                    .inc();
             }
             O::Reclaimed { leaf } => {
-                m.attempts_total.with_label_values(&[leaf, "in_doubt"]).inc();
-                tracing::warn!(call.leaf = leaf, "a call of an instance that vanished is in doubt");
+                m.attempts_total
+                    .with_label_values(&[leaf, "in_doubt"])
+                    .inc();
+                tracing::warn!(
+                    call.leaf = leaf,
+                    "a call of an instance that vanished is in doubt"
+                );
             }
             O::GivenBack { calls } => tracing::warn!(calls, "{calls} claims were given back"),
-            O::Settled { call, state, reason } => match reason {
+            O::Settled {
+                call,
+                state,
+                reason,
+            } => match reason {
                 Some(reason) => tracing::warn!(
                     call.id = call,
                     call.state = state,
                     call.reason = reason,
                     "call {call} is parked: {reason}; `leafhopper show {call}` tells how to move it"
                 ),
-                None => tracing::info!(call.id = call, "call {call} is to be sent again with the same key"),
+                None => tracing::info!(
+                    call.id = call,
+                    "call {call} is to be sent again with the same key"
+                ),
             },
             O::Claimed { calls, took } => {
                 m.claim_seconds.observe(took.as_secs_f64());
@@ -127,7 +191,8 @@ impl Observer {
             }
             O::Recorded { calls, took } => {
                 m.record_seconds.observe(took.as_secs_f64());
-                m.record_batch_size.observe(f64::from(u32::try_from(calls).unwrap_or(u32::MAX)));
+                m.record_batch_size
+                    .observe(f64::from(u32::try_from(calls).unwrap_or(u32::MAX)));
             }
             other => self.of_the_instance(other),
         }
@@ -137,12 +202,16 @@ impl Observer {
         let m = &self.metrics;
         match how {
             Confirmed::Recorded | Confirmed::Stood => {
-                m.calls_finished_total.with_label_values(&[leaf, "confirmed"]).inc();
+                m.calls_finished_total
+                    .with_label_values(&[leaf, "confirmed"])
+                    .inc();
             }
             Confirmed::Again | Confirmed::Locked => {}
         }
         if matches!(how, Confirmed::Stood | Confirmed::Again) {
-            m.attempts_total.with_label_values(&[leaf, "confirmed_again"]).inc();
+            m.attempts_total
+                .with_label_values(&[leaf, "confirmed_again"])
+                .inc();
             tracing::error!(
                 call.id = call,
                 call.leaf = leaf,
@@ -155,7 +224,9 @@ impl Observer {
         let m = &self.metrics;
         match state {
             "failed" | "cancelled" | "confirmed" => {
-                m.calls_finished_total.with_label_values(&[leaf, state]).inc();
+                m.calls_finished_total
+                    .with_label_values(&[leaf, state])
+                    .inc();
                 tracing::info!(
                     call.id = call,
                     call.leaf = leaf,
@@ -170,7 +241,12 @@ impl Observer {
                 call.reason = reason,
                 "call {call} is parked; `leafhopper show {call}` tells how to move it"
             ),
-            _ => tracing::debug!(call.id = call, call.leaf = leaf, call.state = state, "call {call}: {state}"),
+            _ => tracing::debug!(
+                call.id = call,
+                call.leaf = leaf,
+                call.state = state,
+                "call {call}: {state}"
+            ),
         }
     }
 
@@ -183,10 +259,18 @@ impl Observer {
             O::TakenForDead => {
                 tracing::error!("another instance took this one for dead: its lease had run out");
             }
-            O::Breaker { leaf, open: true, why } => {
+            O::Breaker {
+                leaf,
+                open: true,
+                why,
+            } => {
                 tracing::warn!(call.leaf = leaf, "leaf {leaf} is not tried for now: {why}");
             }
-            O::Breaker { leaf, open: false, why } => {
+            O::Breaker {
+                leaf,
+                open: false,
+                why,
+            } => {
                 tracing::info!(call.leaf = leaf, "leaf {leaf} is tried again: {why}");
             }
             O::Listening(listening) => {

@@ -30,7 +30,10 @@ impl Tasks {
     /// A task that may end at any time. A panic in it is logged and ends nothing else.
     pub fn spawn(&self, name: &'static str, task: impl Future<Output = ()> + Send + 'static) {
         let task = std::panic::AssertUnwindSafe(task).catch_unwind();
-        #[expect(clippy::disallowed_methods, reason = "this is the one place that spawns")]
+        #[expect(
+            clippy::disallowed_methods,
+            reason = "this is the one place that spawns"
+        )]
         drop(self.tracker.spawn(async move {
             if task.await.is_err() {
                 tracing::error!(task.name = name, "task {name} panicked");
@@ -50,7 +53,10 @@ impl Tasks {
         self.spawn(name, async move {
             let ended = std::panic::AssertUnwindSafe(task).catch_unwind().await;
             if ended.is_err() || !until.is_cancelled() {
-                tracing::error!(task.name = name, "loop {name} has ended: the process ends too");
+                tracing::error!(
+                    task.name = name,
+                    "loop {name} has ended: the process ends too"
+                );
                 broken.cancel();
             }
         });

@@ -67,12 +67,19 @@ async fn send(context: &Shared, lane: &Arc<Lane>, call: &Claimed) -> Recorded {
     if let Err(wait) = lane.admit(credential, timeout) {
         // Its breaker has opened since the claim, or another call is the one to try.
         lane.not_sent();
-        let next = if call.in_doubt { Next::Resend(wait) } else { Next::Retry(wait) };
+        let next = if call.in_doubt {
+            Next::Resend(wait)
+        } else {
+            Next::Retry(wait)
+        };
         return recorder::answered(context, call, next, None).await;
     }
 
     let started = Instant::now();
-    context.observer.emit(Observation::Sending { leaf: &lane.name, waited: call.waited });
+    context.observer.emit(Observation::Sending {
+        leaf: &lane.name,
+        waited: call.waited,
+    });
     let evidence = exchange(context, &settings, request, timeout).await;
     let took = started.elapsed();
 
@@ -117,15 +124,24 @@ async fn exchange(
     request: &Request,
     timeout: Duration,
 ) -> Evidence {
-    let Ok(auth) = settings.leaf.secrets.auth_for(request.credential.as_deref()) else {
+    let Ok(auth) = settings
+        .leaf
+        .secrets
+        .auth_for(request.credential.as_deref())
+    else {
         let gone = "its credential is gone since it was claimed".to_owned();
         return Evidence::NotSent(NotSent::Unconnected(gone));
     };
     let may_send = || context.may_send();
-    let sending = settings.client.send(request, auth.as_ref(), timeout, &may_send);
+    let sending = settings
+        .client
+        .send(request, auth.as_ref(), timeout, &may_send);
     let sending = std::panic::AssertUnwindSafe(sending).catch_unwind();
     let unanswered = |error: &str| {
-        Evidence::Unanswered(Unanswered { error: error.to_owned(), status: None })
+        Evidence::Unanswered(Unanswered {
+            error: error.to_owned(),
+            status: None,
+        })
     };
     tokio::select! {
         evidence = sending => evidence.unwrap_or_else(|_panic| unanswered("the client panicked")),
@@ -195,31 +211,58 @@ fn report(context: &Shared, call: &Claimed, recorded: Recorded) {
     match recorded {
         Recorded::Confirmed(how) => {
             ended = how != Confirmed::Again;
-            context.observer.emit(Observation::Confirmed { leaf, call: call.id, how });
-            context.news.results.store(true, std::sync::atomic::Ordering::SeqCst);
+            context.observer.emit(Observation::Confirmed {
+                leaf,
+                call: call.id,
+                how,
+            });
+            context
+                .news
+                .results
+                .store(true, std::sync::atomic::Ordering::SeqCst);
             context.nudges.news.give();
         }
         Recorded::Moved(Next::Prior(_), Moved::To { .. }) => {
             ended = true;
-            context.observer.emit(Observation::Prior { leaf, call: call.id });
+            context.observer.emit(Observation::Prior {
+                leaf,
+                call: call.id,
+            });
         }
-        Recorded::Moved(next, Moved::To { state, may_fail_batch }) => {
+        Recorded::Moved(
+            next,
+            Moved::To {
+                state,
+                may_fail_batch,
+            },
+        ) => {
             let reason = match next {
                 Next::Park(reason) | Next::Fail(reason) => Some(reason),
                 Next::Retry(_) | Next::Resend(_) | Next::Prior(_) => None,
             };
             ended = matches!(state.as_str(), "failed" | "cancelled" | "confirmed");
             if ended || state == "parked" {
-                context.news.calls.store(true, std::sync::atomic::Ordering::SeqCst);
+                context
+                    .news
+                    .calls
+                    .store(true, std::sync::atomic::Ordering::SeqCst);
                 context.nudges.news.give();
             }
             if may_fail_batch {
                 context.nudges.batch.give();
             }
-            context.observer.emit(Observation::Moved { leaf, call: call.id, state: &state, reason });
+            context.observer.emit(Observation::Moved {
+                leaf,
+                call: call.id,
+                state: &state,
+                reason,
+            });
         }
         Recorded::Moved(_, Moved::Superseded | Moved::Locked) => {
-            context.observer.emit(Observation::Superseded { leaf, call: call.id });
+            context.observer.emit(Observation::Superseded {
+                leaf,
+                call: call.id,
+            });
         }
         Recorded::Nothing => {}
     }

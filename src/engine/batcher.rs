@@ -31,10 +31,16 @@ impl Pass for Batcher {
         for leaf in &cancelled {
             let known = context.lanes.get(leaf).is_some();
             let leaf = if known { leaf } else { crate::metrics::UNKNOWN };
-            context.observer.emit(Observation::Ended { leaf, state: "cancelled" });
+            context.observer.emit(Observation::Ended {
+                leaf,
+                state: "cancelled",
+            });
         }
         if !cancelled.is_empty() {
-            context.news.calls.store(true, std::sync::atomic::Ordering::SeqCst);
+            context
+                .news
+                .calls
+                .store(true, std::sync::atomic::Ordering::SeqCst);
             context.nudges.news.give();
             // A cancelled head lets the next of its ordering key go.
             context.nudges.order.give();

@@ -75,7 +75,10 @@ impl Breaker {
         now: Instant,
         try_for: Duration,
     ) -> Result<(), Duration> {
-        for state in [self.leaf.as_mut(), self.credentials.get_mut(credential)].into_iter().flatten() {
+        for state in [self.leaf.as_mut(), self.credentials.get_mut(credential)]
+            .into_iter()
+            .flatten()
+        {
             match *state {
                 State::Open(until) | State::Trying(until) if now < until => {
                     return Err(until.saturating_duration_since(now));
@@ -97,10 +100,18 @@ impl Breaker {
             Some(Trouble::Credential) => {
                 self.failed_connections = 0;
                 self.leaf = None;
-                let was = self.credentials.insert(credential.to_owned(), State::Open(now + OPEN_FOR));
-                let name = if credential.is_empty() { "its own auth".to_owned() } else { format!("credential {credential}") };
-                was.is_none()
-                    .then(|| Change { open: true, why: format!("it does not accept {name}") })
+                let was = self
+                    .credentials
+                    .insert(credential.to_owned(), State::Open(now + OPEN_FOR));
+                let name = if credential.is_empty() {
+                    "its own auth".to_owned()
+                } else {
+                    format!("credential {credential}")
+                };
+                was.is_none().then(|| Change {
+                    open: true,
+                    why: format!("it does not accept {name}"),
+                })
             }
             Some(Trouble::Connection) => {
                 self.failed_connections += 1;
@@ -115,8 +126,12 @@ impl Breaker {
             }
             None => {
                 self.failed_connections = 0;
-                let closed = self.leaf.take().is_some() | self.credentials.remove(credential).is_some();
-                closed.then(|| Change { open: false, why: "it answers".to_owned() })
+                let closed =
+                    self.leaf.take().is_some() | self.credentials.remove(credential).is_some();
+                closed.then(|| Change {
+                    open: false,
+                    why: "it answers".to_owned(),
+                })
             }
         }
     }
@@ -153,13 +168,24 @@ mod tests {
             assert_eq!(breaker.heard("", Some(Trouble::Connection), now), None);
         }
         assert_eq!(breaker.permit(now), Permit::All);
-        assert!(breaker.heard("", Some(Trouble::Connection), now).is_some_and(|change| change.open));
+        assert!(
+            breaker
+                .heard("", Some(Trouble::Connection), now)
+                .is_some_and(|change| change.open)
+        );
         assert_eq!(breaker.permit(now), Permit::None(now + OPEN_FOR));
         let later = now + OPEN_FOR;
         assert_eq!(breaker.permit(later), Permit::One);
         assert_eq!(breaker.admit("", later, Duration::from_secs(9)), Ok(()));
-        assert!(breaker.admit("", later, Duration::from_secs(9)).is_err(), "only one call tries");
-        assert!(breaker.heard("", None, later).is_some_and(|change| !change.open));
+        assert!(
+            breaker.admit("", later, Duration::from_secs(9)).is_err(),
+            "only one call tries"
+        );
+        assert!(
+            breaker
+                .heard("", None, later)
+                .is_some_and(|change| !change.open)
+        );
         assert_eq!(breaker.permit(later), Permit::All);
     }
 
@@ -167,7 +193,11 @@ mod tests {
     fn a_refused_credential_blocks_only_itself() {
         let now = Instant::now();
         let mut breaker = Breaker::default();
-        assert!(breaker.heard("acme", Some(Trouble::Credential), now).is_some());
+        assert!(
+            breaker
+                .heard("acme", Some(Trouble::Credential), now)
+                .is_some()
+        );
         assert_eq!(breaker.blocked(now), ["acme"]);
         assert_eq!(breaker.permit(now), Permit::All);
         assert_eq!(breaker.admit("other", now, OPEN_FOR), Ok(()));
@@ -184,7 +214,14 @@ mod tests {
         drop(breaker.heard("", Some(Trouble::Credential), now));
         let later = now + OPEN_FOR;
         assert_eq!(breaker.admit("", later, Duration::from_secs(5)), Ok(()));
-        assert!(breaker.admit("", later + Duration::from_secs(4), Duration::from_secs(5)).is_err());
-        assert_eq!(breaker.admit("", later + Duration::from_secs(5), Duration::from_secs(5)), Ok(()));
+        assert!(
+            breaker
+                .admit("", later + Duration::from_secs(4), Duration::from_secs(5))
+                .is_err()
+        );
+        assert_eq!(
+            breaker.admit("", later + Duration::from_secs(5), Duration::from_secs(5)),
+            Ok(())
+        );
     }
 }

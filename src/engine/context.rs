@@ -69,7 +69,9 @@ impl Turns {
     /// Loops that have not turned within their patience.
     pub(crate) fn stalled(&self) -> Vec<&'static str> {
         let loops = self.loops.lock().unwrap_or_else(PoisonError::into_inner);
-        let late = loops.iter().filter(|(_, at, patience)| at.elapsed() > *patience);
+        let late = loops
+            .iter()
+            .filter(|(_, at, patience)| at.elapsed() > *patience);
         late.map(|(name, ..)| *name).collect()
     }
 }
@@ -148,37 +150,52 @@ impl Context {
     }
 
     pub(crate) fn dispatch(&self) -> Dispatch {
-        self.dispatch.read().unwrap_or_else(PoisonError::into_inner).clone()
+        self.dispatch
+            .read()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone()
     }
 
     pub(crate) fn set_dispatch(&self, dispatch: Dispatch) {
-        *self.dispatch.write().unwrap_or_else(PoisonError::into_inner) = dispatch;
+        *self
+            .dispatch
+            .write()
+            .unwrap_or_else(PoisonError::into_inner) = dispatch;
     }
 
     /// A database operation failed. Only the first since a success is logged: an outage is one line.
     pub(crate) fn failed(&self, error: &StoreError) {
         let first = self.failing.fetch_add(1, Ordering::Relaxed) == 0;
-        self.observer.emit(Observation::DatabaseError { error, first });
+        self.observer
+            .emit(Observation::DatabaseError { error, first });
     }
 
     /// A database operation went through.
     pub(crate) fn worked(&self) {
         let failures = self.failing.swap(0, Ordering::Relaxed);
         if failures > 0 {
-            tracing::info!(failures, "the database answers again after {failures} failures");
+            tracing::info!(
+                failures,
+                "the database answers again after {failures} failures"
+            );
         }
     }
 
     /// Whether the mark in the database covers a sleep of this length.
     pub(crate) fn announced_sleep(&self, sleep: Duration) -> bool {
-        let until = *self.asleep_until.lock().unwrap_or_else(PoisonError::into_inner);
+        let until = *self
+            .asleep_until
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
         until.is_some_and(|until| Instant::now() + sleep < until)
     }
 
     /// The mark is set, for this long.
     pub(crate) fn sleep_was_announced(&self, duration: Duration) {
-        *self.asleep_until.lock().unwrap_or_else(PoisonError::into_inner) =
-            Some(Instant::now() + duration);
+        *self
+            .asleep_until
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner) = Some(Instant::now() + duration);
     }
 
     /// Whether something may be sent now.
@@ -186,9 +203,17 @@ impl Context {
         self.lease.runs() && !self.database_changed.load(Ordering::SeqCst)
     }
 
+    /// Nothing is sent any more, until a person says how to go on.
+    pub(crate) fn stop_all_sending(&self) {
+        self.database_changed.store(true, Ordering::SeqCst);
+    }
+
     /// An ordered call has ended: the next of its key may go.
     pub(crate) fn head_ended(&self, key: OrderingKey) {
-        self.ended_heads.lock().unwrap_or_else(PoisonError::into_inner).push(key);
+        self.ended_heads
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .push(key);
         self.nudges.order.give();
     }
 

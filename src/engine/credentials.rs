@@ -8,16 +8,18 @@ use super::{
     context::Shared,
     driver::{self, More, Pass},
 };
-use crate::{
-    observe::Observation,
-    shutdown::{Nudge, Tasks},
-    store::StoreError,
-};
+use crate::{observe::Observation, shutdown::Tasks, store::StoreError};
 
 const INTERVAL: Duration = Duration::from_secs(4);
 
 pub(super) fn spawn(tasks: &Tasks, context: &Shared, until: &CancellationToken) {
-    driver::spawn(tasks, context, Credentials, context.nudges.credentials.clone(), until);
+    driver::spawn(
+        tasks,
+        context,
+        Credentials,
+        context.nudges.credentials.clone(),
+        until,
+    );
 }
 
 #[derive(Debug)]
@@ -29,7 +31,10 @@ impl Pass for Credentials {
     async fn pass(&mut self, context: &Shared) -> Result<More, StoreError> {
         for lane in context.lanes.all() {
             let secrets = std::sync::Arc::clone(&lane.settings().leaf.secrets);
-            #[expect(clippy::disallowed_methods, reason = "files are read off the runtime's threads")]
+            #[expect(
+                clippy::disallowed_methods,
+                reason = "files are read off the runtime's threads"
+            )]
             let Ok(refreshed) = tokio::task::spawn_blocking(move || secrets.refresh()).await else {
                 continue;
             };
@@ -39,10 +44,18 @@ impl Pass for Credentials {
             if !refreshed.changed {
                 continue;
             }
-            tracing::info!(call.leaf = lane.name, "leaf {}: credentials have changed", lane.name);
+            tracing::info!(
+                call.leaf = lane.name,
+                "leaf {}: credentials have changed",
+                lane.name
+            );
             if lane.close_breaker() {
                 let why = "its credentials have changed";
-                context.observer.emit(Observation::Breaker { leaf: &lane.name, open: false, why });
+                context.observer.emit(Observation::Breaker {
+                    leaf: &lane.name,
+                    open: false,
+                    why,
+                });
             }
             context.nudges.members.give();
             context.nudges.work.give();

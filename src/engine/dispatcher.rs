@@ -54,7 +54,10 @@ pub(super) fn spawn(tasks: &Tasks, context: &Shared, attempts: &Tasks, stop: &St
         let mut dispatcher = dispatcher;
         while !stopped.is_cancelled() {
             let wait = dispatcher.round().await;
-            dispatcher.context.turns.turned(NAME, wait + Duration::from_secs(60));
+            dispatcher
+                .context
+                .turns
+                .turned(NAME, wait + Duration::from_secs(60));
             let nudges = &dispatcher.context.nudges;
             let (failed, backlog) = (dispatcher.failures > 0, dispatcher.backlog);
             let hint = async {
@@ -154,12 +157,17 @@ impl Dispatcher {
         let started = Instant::now();
         let claims = self.claim_together(wants).await?;
         let taken = claims.claimed.len();
-        self.context
-            .observer
-            .emit(Observation::Claimed { calls: taken, took: started.elapsed() });
+        self.context.observer.emit(Observation::Claimed {
+            calls: taken,
+            took: started.elapsed(),
+        });
         let mut full = claims.put_off > 0;
         for want in wants {
-            let calls = claims.claimed.iter().filter(|call| call.leaf == want.leaf).count();
+            let calls = claims
+                .claimed
+                .iter()
+                .filter(|call| call.leaf == want.leaf)
+                .count();
             let calls = u32::try_from(calls).unwrap_or(u32::MAX);
             full |= calls >= want.slots;
             if let Some(lane) = self.context.lanes.get(&want.leaf) {
@@ -181,7 +189,8 @@ impl Dispatcher {
 
     fn start(&self, lane: Arc<Lane>, call: crate::domain::call::Claimed) {
         let slot = Slot::take(&lane, &self.context.nudges.slot);
-        self.attempts.spawn("attempt", attempt(self.context.clone(), lane, call, slot));
+        self.attempts
+            .spawn("attempt", attempt(self.context.clone(), lane, call, slot));
     }
 
     /// Claims for all leaves at once; where that meets another claim for the same key again and again, leaf
@@ -195,7 +204,11 @@ impl Dispatcher {
         }
         let mut all = Claims::default();
         for want in wants {
-            let one = Want { slots: 1, aged: 0, ..want.clone() };
+            let one = Want {
+                slots: 1,
+                aged: 0,
+                ..want.clone()
+            };
             match self.claim_round(&[one]).await {
                 Ok(claims) => {
                     all.put_off += claims.put_off;
@@ -215,9 +228,14 @@ impl Dispatcher {
     async fn claim_round(&self, wants: &[Want]) -> Result<Claims, StoreError> {
         let held = &self.context.held;
         let round = held.open_round();
-        let claims =
-            self.context.store.claim(self.context.identity.id, round, wants, PUT_OFF).await;
-        let taken = claims.as_ref().map(|claims| claims.claimed.iter().map(|call| call.id));
+        let claims = self
+            .context
+            .store
+            .claim(self.context.identity.id, round, wants, PUT_OFF)
+            .await;
+        let taken = claims
+            .as_ref()
+            .map(|claims| claims.claimed.iter().map(|call| call.id));
         match taken {
             Ok(taken) => held.close_round(round, taken),
             // The commit may have taken place all the same; the reclaimer gives back what it took.

@@ -42,7 +42,7 @@ pub(super) trait Pass: Send + 'static {
 }
 
 /// How soon a pass that failed is tried again.
-pub(super) fn backoff() -> Schedule {
+pub(crate) fn backoff() -> Schedule {
     Schedule {
         initial: Duration::from_millis(200),
         max: Duration::from_secs(3),
@@ -71,7 +71,11 @@ pub(super) fn spawn<P: Pass>(
                         context.worked();
                     }
                     failures = 0;
-                    if more == More::Now { Duration::ZERO } else { pass.interval(&context) }
+                    if more == More::Now {
+                        Duration::ZERO
+                    } else {
+                        pass.interval(&context)
+                    }
                 }
                 Err(error) => {
                     context.failed(&error);
@@ -82,7 +86,11 @@ pub(super) fn spawn<P: Pass>(
             context.turns.turned(P::NAME, wait + PATIENCE);
             // A nudge shortens the wait, but not a backoff.
             let nudged = async {
-                if failures > 0 { std::future::pending().await } else { nudge.taken().await }
+                if failures > 0 {
+                    std::future::pending().await
+                } else {
+                    nudge.taken().await
+                }
             };
             let slept = tokio::select! {
                 () = stopped.cancelled() => return,

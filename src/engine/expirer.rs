@@ -28,15 +28,25 @@ impl Pass for Expirer {
         let cut = ended.len() >= usize::try_from(CHUNK).unwrap_or(usize::MAX);
         for call in ended {
             let known = context.lanes.get(&call.leaf).is_some();
-            let leaf = if known { call.leaf.as_str() } else { crate::metrics::UNKNOWN };
-            context.observer.emit(Observation::Ended { leaf, state: &call.state });
+            let leaf = if known {
+                call.leaf.as_str()
+            } else {
+                crate::metrics::UNKNOWN
+            };
+            context.observer.emit(Observation::Ended {
+                leaf,
+                state: &call.state,
+            });
             if call.in_batch {
                 context.nudges.batch.give();
             }
             if let Some(key) = call.ordering_key {
                 context.head_ended(key);
             }
-            context.news.calls.store(true, std::sync::atomic::Ordering::SeqCst);
+            context
+                .news
+                .calls
+                .store(true, std::sync::atomic::Ordering::SeqCst);
             context.nudges.news.give();
         }
         Ok(if cut { More::Now } else { More::Later })

@@ -63,7 +63,13 @@ impl Pass for Guardian {
 
 async fn stop_sending(context: &Shared, difference: &str, said: bool) -> Result<(), StoreError> {
     if !context.database_changed.swap(true, Ordering::SeqCst) {
-        context.observer.emit(Observation::DatabaseChanged { difference });
+        context
+            .observer
+            .emit(Observation::DatabaseChanged { difference });
     }
-    if said { Ok(()) } else { context.store.halt(difference).await }
+    if said {
+        Ok(())
+    } else {
+        context.store.halt(difference).await
+    }
 }

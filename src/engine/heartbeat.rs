@@ -45,7 +45,7 @@ struct Heartbeat {
     published: String,
     membership: String,
     leaves: BTreeSet<String>,
-    resumed: HashMap<String, f64>,
+    resumed: Option<HashMap<String, f64>>,
     /// The beat of each other instance, and in how many looks it was the same.
     seen: HashMap<Uuid, (i64, u32)>,
 }
@@ -92,8 +92,10 @@ impl Heartbeat {
         self.publish_settings(context).await?;
         let asked = BootTime::now();
         let id = context.identity.id;
-        let beat =
-            context.store.heartbeat(id, dispatch.lease, &leaves, &self.membership).await?;
+        let beat = context
+            .store
+            .heartbeat(id, dispatch.lease, &leaves, &self.membership)
+            .await?;
         match beat {
             Some(beat) => {
                 context.lease.renewed(asked, dispatch.lease);
@@ -106,7 +108,10 @@ impl Heartbeat {
                 // What was claimed is in doubt for the others; this instance starts anew.
                 context.lease.lost();
                 let name = &context.identity.name;
-                context.store.register(id, name, dispatch.lease, &leaves).await?;
+                context
+                    .store
+                    .register(id, name, dispatch.lease, &leaves)
+                    .await?;
                 context.lease.renewed(asked, dispatch.lease);
                 context.store.notify("leafhopper_instance").await?;
             }
@@ -123,7 +128,10 @@ impl Heartbeat {
             .iter()
             .map(|lane| {
                 let hold = lane.settings().leaf.after_failed_head;
-                (lane.name.clone(), hold == crate::config::AfterFailedHead::Hold)
+                (
+                    lane.name.clone(),
+                    hold == crate::config::AfterFailedHead::Hold,
+                )
             })
             .collect();
         let fingerprint: BTreeSet<String> = leaves
@@ -142,7 +150,10 @@ impl Heartbeat {
     fn look_at_others(&mut self, context: &Shared, members: &[Member]) {
         let mut dead = Vec::new();
         let mut seen = HashMap::new();
-        for member in members.iter().filter(|member| member.id != context.identity.id) {
+        for member in members
+            .iter()
+            .filter(|member| member.id != context.identity.id)
+        {
             let looks = match self.seen.get(&member.id) {
                 Some((beat, looks)) if *beat == member.beat => looks + 1,
                 _ => 1,
@@ -159,8 +170,10 @@ impl Heartbeat {
     /// Sets each lane's share. Asks for another pass at once where there is something to publish.
     fn share_out(&mut self, context: &Shared, members: &[Member]) -> More {
         let id = context.identity.id;
-        let alive: Vec<&Member> =
-            members.iter().filter(|member| member.alive || member.id == id).collect();
+        let alive: Vec<&Member> = members
+            .iter()
+            .filter(|member| member.alive || member.id == id)
+            .collect();
         let membership = fingerprint(&alive);
         let agreed = alive
             .iter()
@@ -174,14 +187,24 @@ impl Heartbeat {
                 .map(|member| member.id)
                 .collect();
             let target = share(settings.leaf.concurrency, &knowing, id);
-            let now = if agreed { target } else { target.min(lane.share()) };
+            let now = if agreed {
+                target
+            } else {
+                target.min(lane.share())
+            };
             let of = f64::from(u32::try_from(knowing.len().max(1)).unwrap_or(u32::MAX));
-            let rate = settings.leaf.rate.map(|rate| if now == 0 { 0.0 } else { rate / of });
+            let rate = settings
+                .leaf
+                .rate
+                .map(|rate| if now == 0 { 0.0 } else { rate / of });
             let grew = now > lane.share();
             lane.set_share(now, rate);
             within &= lane.in_flight() <= now;
             let metrics = context.observer.metrics();
-            metrics.concurrency_limit.with_label_values(&[&lane.name]).set(i64::from(now));
+            metrics
+                .concurrency_limit
+                .with_label_values(&[&lane.name])
+                .set(i64::from(now));
             if grew {
                 context.nudges.slot.give();
                 context.nudges.work.give();
@@ -195,26 +218,27 @@ impl Heartbeat {
         More::Later
     }
 
-    /// Closes breakers of leaves that a person has resumed.
+    /// Closes breakers of leaves that a person has resumed since the last look.
     async fn resume(&mut self, context: &Shared) -> Result<(), StoreError> {
-        for (leaf, at) in context.store.resumed().await? {
-            let before = self.resumed.insert(leaf.clone(), at);
-            // What was said before this instance started is no news.
-            if before.is_some_and(|before| before >= at) || (before.is_none() && self.seen_before_start(at, context)) {
-                continue;
-            }
-            if let Some(lane) = context.lanes.get(&leaf).filter(|lane| lane.close_breaker()) {
-                let why = "a person resumed it";
-                context.observer.emit(Observation::Breaker { leaf: &lane.name, open: false, why });
-                context.nudges.work.give();
+        let resumed: HashMap<String, f64> = context.store.resumed().await?.into_iter().collect();
+        // What was said before this instance started is no news.
+        if let Some(before) = self.resumed.replace(resumed.clone()) {
+            let news = resumed
+                .iter()
+                .filter(|(leaf, at)| before.get(*leaf).is_none_or(|b| b < *at));
+            for (leaf, _) in news {
+                if let Some(lane) = context.lanes.get(leaf).filter(|lane| lane.close_breaker()) {
+                    let (leaf, why) = (lane.name.as_str(), "a person resumed it");
+                    context.observer.emit(Observation::Breaker {
+                        leaf,
+                        open: false,
+                        why,
+                    });
+                    context.nudges.work.give();
+                }
             }
         }
         Ok(())
-    }
-
-    /// A resume of this age (in seconds) came before this instance had anything to close.
-    fn seen_before_start(&self, _at: f64, context: &Shared) -> bool {
-        context.lanes.all().iter().all(|lane| !lane.breaker_is_open())
     }
 }
 
@@ -229,13 +253,21 @@ fn fingerprint(alive: &[&Member]) -> String {
         }
         hasher.update([1]);
     }
-    hasher.finalize().iter().take(8).map(|byte| format!("{byte:02x}")).collect()
+    hasher
+        .finalize()
+        .iter()
+        .take(8)
+        .map(|byte| format!("{byte:02x}"))
+        .collect()
 }
 
 /// The share of one of `knowing`, which are in the order of their ids.
 fn share(limit: u32, knowing: &[Uuid], id: Uuid) -> u32 {
     let of = u32::try_from(knowing.len().max(1)).unwrap_or(u32::MAX);
-    let place = knowing.iter().position(|known| *known == id).unwrap_or_default();
+    let place = knowing
+        .iter()
+        .position(|known| *known == id)
+        .unwrap_or_default();
     let place = u32::try_from(place).unwrap_or(u32::MAX);
     limit / of + u32::from(place < limit % of)
 }

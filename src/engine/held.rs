@@ -49,7 +49,9 @@ impl Held {
     /// and what it took is given back.
     pub(crate) fn close_round(&self, round: i64, calls: impl IntoIterator<Item = CallId>) {
         let mut state = self.state();
-        state.calls.extend(calls.into_iter().map(|call| (call, round)));
+        state
+            .calls
+            .extend(calls.into_iter().map(|call| (call, round)));
         state.open.remove(&round);
     }
 
@@ -67,7 +69,11 @@ impl Held {
         Snapshot {
             last_round: state.last_round,
             open: state.open.iter().copied().collect(),
-            calls: state.calls.iter().map(|(call, round)| (*call, *round)).collect(),
+            calls: state
+                .calls
+                .iter()
+                .map(|(call, round)| (*call, *round))
+                .collect(),
         }
     }
 

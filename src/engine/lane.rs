@@ -134,7 +134,10 @@ impl Lane {
             window: leaf.idempotency.as_ref().map(|dialect| dialect.window),
             aged: (state.since_aged + slots) / AGED_EACH,
             credentials,
-            idempotency_header: leaf.idempotency.as_ref().map(|dialect| dialect.header.clone()),
+            idempotency: leaf
+                .idempotency
+                .as_ref()
+                .map(|dialect| (dialect.header.clone(), dialect.format)),
         })
     }
 
@@ -144,7 +147,11 @@ impl Lane {
         if self.settings().leaf.rate.is_some() {
             state.bucket.take(calls);
         }
-        state.since_aged = if want.aged > 0 { 0 } else { state.since_aged + calls };
+        state.since_aged = if want.aged > 0 {
+            0
+        } else {
+            state.since_aged + calls
+        };
     }
 
     /// An attempt was not made after all: its token of the rate is for another one.
@@ -154,12 +161,16 @@ impl Lane {
 
     /// See [`Breaker::admit`].
     pub(crate) fn admit(&self, credential: &str, try_for: Duration) -> Result<(), Duration> {
-        self.state().breaker.admit(credential, Instant::now(), try_for)
+        self.state()
+            .breaker
+            .admit(credential, Instant::now(), try_for)
     }
 
     /// See [`Breaker::heard`].
     pub(crate) fn heard(&self, credential: &str, trouble: Option<Trouble>) -> Option<Change> {
-        self.state().breaker.heard(credential, trouble, Instant::now())
+        self.state()
+            .breaker
+            .heard(credential, trouble, Instant::now())
     }
 
     /// See [`Breaker::close`].
@@ -192,7 +203,10 @@ pub(crate) struct Slot {
 impl Slot {
     pub(crate) fn take(lane: &Arc<Lane>, freed: &Nudge) -> Self {
         lane.in_flight.fetch_add(1, Ordering::SeqCst);
-        Self { lane: Arc::clone(lane), freed: freed.clone() }
+        Self {
+            lane: Arc::clone(lane),
+            freed: freed.clone(),
+        }
     }
 }
 
@@ -215,14 +229,20 @@ impl Lanes {
     pub(crate) fn configure(&self, config: &Config) -> Result<(), LeafClientError> {
         let mut clients = BTreeMap::new();
         for (name, leaf) in &config.leaves {
-            let settings = Settings { leaf: Arc::clone(leaf), client: LeafClient::new(leaf)? };
+            let settings = Settings {
+                leaf: Arc::clone(leaf),
+                client: LeafClient::new(leaf)?,
+            };
             clients.insert(name.clone(), settings);
         }
         let mut lanes = self.lanes.write().unwrap_or_else(PoisonError::into_inner);
         lanes.retain(|name, _| clients.contains_key(name));
         for (name, settings) in clients {
             if let Some(lane) = lanes.get(&name) {
-                *lane.settings.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(settings);
+                *lane
+                    .settings
+                    .write()
+                    .unwrap_or_else(PoisonError::into_inner) = Arc::new(settings);
             } else {
                 lanes.insert(name.clone(), Arc::new(Lane::new(name, settings)));
             }
@@ -231,14 +251,28 @@ impl Lanes {
     }
 
     pub(crate) fn all(&self) -> Vec<Arc<Lane>> {
-        self.lanes.read().unwrap_or_else(PoisonError::into_inner).values().cloned().collect()
+        self.lanes
+            .read()
+            .unwrap_or_else(PoisonError::into_inner)
+            .values()
+            .cloned()
+            .collect()
     }
 
     pub(crate) fn get(&self, name: &str) -> Option<Arc<Lane>> {
-        self.lanes.read().unwrap_or_else(PoisonError::into_inner).get(name).cloned()
+        self.lanes
+            .read()
+            .unwrap_or_else(PoisonError::into_inner)
+            .get(name)
+            .cloned()
     }
 
     pub(crate) fn names(&self) -> Vec<String> {
-        self.lanes.read().unwrap_or_else(PoisonError::into_inner).keys().cloned().collect()
+        self.lanes
+            .read()
+            .unwrap_or_else(PoisonError::into_inner)
+            .keys()
+            .cloned()
+            .collect()
     }
 }

@@ -56,13 +56,19 @@ mod tests {
     #[test]
     fn a_lease_runs_from_the_request_and_less_than_its_length() {
         let lease = Lease::default();
-        assert!(!lease.runs(), "before the first renewal nothing may be sent");
+        assert!(
+            !lease.runs(),
+            "before the first renewal nothing may be sent"
+        );
         let now = BootTime::now();
         lease.renewed(now, Duration::from_secs(30));
         assert!(lease.runs());
         lease.lost();
         assert!(!lease.runs());
-        lease.renewed(BootTime(now.0.saturating_sub(Duration::from_secs(28))), Duration::from_secs(30));
+        lease.renewed(
+            BootTime(now.0.saturating_sub(Duration::from_secs(28))),
+            Duration::from_secs(30),
+        );
         assert!(!lease.runs(), "the last tenth is kept back");
     }
 }

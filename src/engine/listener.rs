@@ -20,12 +20,7 @@ const NAME: &str = "listener";
 /// Longer than the longest backoff and the longest wait for a reply.
 const PATIENCE: Duration = Duration::from_secs(90);
 
-pub(super) fn spawn(
-    tasks: &Tasks,
-    context: &Shared,
-    connect: Connect,
-    until: &CancellationToken,
-) {
+pub(super) fn spawn(tasks: &Tasks, context: &Shared, connect: Connect, until: &CancellationToken) {
     let context = context.clone();
     let (stopped, drivers) = (until.clone(), tasks.clone());
     tasks.spawn_loop(NAME, until.clone(), async move {

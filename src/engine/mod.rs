@@ -78,7 +78,13 @@ impl Engine {
         if let Some(direct) = direct {
             listener::spawn(&tasks, &context, direct, claiming);
         }
-        Self { context, tasks, attempts, stop, end }
+        Self {
+            context,
+            tasks,
+            attempts,
+            stop,
+            end,
+        }
     }
 
     /// Done when a loop has ended by itself: the process should end too.
@@ -90,7 +96,9 @@ impl Engine {
     /// where nothing had to be left.
     pub(crate) async fn drain(self, grace: Duration) -> bool {
         self.stop.claiming.cancel();
-        let in_time = tokio::time::timeout(grace, self.attempts.join()).await.is_ok();
+        let in_time = tokio::time::timeout(grace, self.attempts.join())
+            .await
+            .is_ok();
         if !in_time {
             tracing::warn!(
                 "{} attempts did not end within shutdown_grace: they are left in doubt",
@@ -99,7 +107,9 @@ impl Engine {
             self.stop.waiting.cancel();
         }
         let recorded = in_time
-            || tokio::time::timeout(RECORDING_GRACE, self.attempts.join()).await.is_ok();
+            || tokio::time::timeout(RECORDING_GRACE, self.attempts.join())
+                .await
+                .is_ok();
         if recorded {
             reclaimer::leave(&self.context).await;
         } else {
@@ -114,4 +124,5 @@ impl Engine {
     }
 }
 
+pub(crate) use driver::backoff;
 pub(crate) use recorder::channel as recordings;

@@ -30,7 +30,10 @@ impl Pass for Notifier {
     async fn pass(&mut self, context: &Shared) -> Result<More, StoreError> {
         let news = &context.news;
         let mut told = false;
-        for (flag, channel) in [(&news.results, "leafhopper_result"), (&news.calls, "leafhopper_call")] {
+        for (flag, channel) in [
+            (&news.results, "leafhopper_result"),
+            (&news.calls, "leafhopper_call"),
+        ] {
             if flag.swap(false, Ordering::SeqCst) {
                 told = true;
                 if let Err(error) = context.store.notify(channel).await {

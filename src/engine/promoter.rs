@@ -17,8 +17,17 @@ const AWAKE_POLL: Duration = Duration::from_millis(5);
 const AWAKE_FOR: Duration = Duration::from_millis(250);
 
 pub(super) fn spawn(tasks: &Tasks, context: &Shared, until: &CancellationToken) {
-    let promoter = Promoter { last_work: None, last_sweep: None };
-    driver::spawn(tasks, context, promoter, context.nudges.order.clone(), until);
+    let promoter = Promoter {
+        last_work: None,
+        last_sweep: None,
+    };
+    driver::spawn(
+        tasks,
+        context,
+        promoter,
+        context.nudges.order.clone(),
+        until,
+    );
 }
 
 #[derive(Debug)]
@@ -32,21 +41,29 @@ impl Pass for Promoter {
 
     async fn pass(&mut self, context: &Shared) -> Result<More, StoreError> {
         let ended = {
-            let mut ended = context.ended_heads.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut ended = context
+                .ended_heads
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner);
             std::mem::take(&mut *ended)
         };
         let mut promoted = 0;
         if !ended.is_empty() {
-            promoted += self.tolerate(context.store.promote_next(&ended).await)?.unwrap_or(0);
+            promoted += self
+                .tolerate(context.store.promote_next(&ended).await)?
+                .unwrap_or(0);
         }
-        let (looked_at, heads) =
-            self.tolerate(context.store.promote_arrived().await)?.unwrap_or((0, 0));
+        let (looked_at, heads) = self
+            .tolerate(context.store.promote_arrived().await)?
+            .unwrap_or((0, 0));
         promoted += heads;
         let poll = context.dispatch().poll_interval;
         if self.last_sweep.is_none_or(|at| at.elapsed() >= poll) {
             let headless = context.store.headless_keys().await?;
             if !headless.is_empty() {
-                promoted += self.tolerate(context.store.promote_next(&headless).await)?.unwrap_or(0);
+                promoted += self
+                    .tolerate(context.store.promote_next(&headless).await)?
+                    .unwrap_or(0);
             }
             promoted += context.store.free_keys().await?;
             self.last_sweep = Some(Instant::now());
@@ -58,7 +75,11 @@ impl Pass for Promoter {
         if looked_at > 0 || !ended.is_empty() {
             self.last_work = Some(Instant::now());
         }
-        Ok(if looked_at > 0 { More::Now } else { More::Later })
+        Ok(if looked_at > 0 {
+            More::Now
+        } else {
+            More::Later
+        })
     }
 
     fn interval(&self, context: &Shared) -> Duration {

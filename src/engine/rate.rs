@@ -20,7 +20,11 @@ pub(crate) struct Bucket {
 
 impl Bucket {
     pub(crate) fn new(now: Instant) -> Self {
-        Self { per_second: 0.0, tokens: 0.0, filled: now }
+        Self {
+            per_second: 0.0,
+            tokens: 0.0,
+            filled: now,
+        }
     }
 
     fn capacity(&self) -> f64 {
@@ -88,6 +92,9 @@ mod tests {
             bucket.take(available);
             taken += available;
         }
-        assert!((495..=505).contains(&taken), "10 s at 50/s and a burst of 5 gave {taken}");
+        assert!(
+            (495..=505).contains(&taken),
+            "10 s at 50/s and a burst of 5 gave {taken}"
+        );
     }
 }

@@ -27,7 +27,11 @@ impl Pass for Reclaimer {
 
     async fn pass(&mut self, context: &Shared) -> Result<More, StoreError> {
         give_back(context).await?;
-        let dead = context.dead.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let dead = context
+            .dead
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone();
         let reclaimed = context.store.reclaim(&dead).await?;
         for leaf in &reclaimed {
             let known = context.lanes.get(leaf).is_some();
@@ -55,9 +59,14 @@ async fn give_back(context: &Shared) -> Result<(), StoreError> {
     let held = context.held.snapshot();
     let calls: Vec<i64> = held.calls.iter().map(|(call, _)| *call).collect();
     let id = context.identity.id;
-    let given = context.store.give_back(id, held.last_round, &held.open, &calls).await?;
+    let given = context
+        .store
+        .give_back(id, held.last_round, &held.open, &calls)
+        .await?;
     if !given.is_empty() {
-        context.observer.emit(Observation::GivenBack { calls: given.len() });
+        context
+            .observer
+            .emit(Observation::GivenBack { calls: given.len() });
         context.nudges.work.give();
         context.nudges.doubt.give();
     }
@@ -68,7 +77,10 @@ async fn give_back(context: &Shared) -> Result<(), StoreError> {
 pub(super) async fn leave(context: &Shared) {
     let left = async {
         give_back(context).await?;
-        context.store.unregister(&[context.identity.id], false).await?;
+        context
+            .store
+            .unregister(&[context.identity.id], false)
+            .await?;
         context.store.notify("leafhopper_instance").await
     };
     if let Err(error) = left.await {

@@ -216,8 +216,9 @@ pub(super) fn spawn(
 
 /// Writes a group: first the confirmations, then the rest.
 async fn write(context: &Shared, alone: &Tasks, group: Vec<Recording>, end: &CancellationToken) {
-    let (confirmed, other): (Vec<_>, Vec<_>) =
-        group.into_iter().partition(|r| matches!(r.entry, Entry::Confirmed(_)));
+    let (confirmed, other): (Vec<_>, Vec<_>) = group
+        .into_iter()
+        .partition(|r| matches!(r.entry, Entry::Confirmed(_)));
     for part in [confirmed, other] {
         let mut waiting = vec![part];
         while let Some(part) = waiting.pop().filter(|part| !part.is_empty()) {
@@ -225,7 +226,9 @@ async fn write(context: &Shared, alone: &Tasks, group: Vec<Recording>, end: &Can
                 // Alone it may wait for as long as it takes, and nobody waits behind it.
                 1 if !waiting.is_empty() => {
                     let (context, end) = (context.clone(), end.clone());
-                    alone.spawn("record one", async move { until_recorded(&context, part, &end).await });
+                    alone.spawn("record one", async move {
+                        until_recorded(&context, part, &end).await
+                    });
                     continue;
                 }
                 _ => try_group(context, part).await,
@@ -324,7 +327,10 @@ async fn try_group(
 ) -> Result<Vec<Recording>, (Vec<Recording>, StoreError)> {
     let started = Instant::now();
     let outcome = write_group(context, &group).await;
-    context.records_work.store(outcome.as_ref().is_ok_and(|_| true) || !is_away(&outcome), Ordering::SeqCst);
+    context.records_work.store(
+        outcome.as_ref().is_ok_and(|_| true) || !is_away(&outcome),
+        Ordering::SeqCst,
+    );
     let mut outcomes = match outcome {
         Ok(outcomes) => outcomes,
         Err(error) => {
@@ -336,13 +342,17 @@ async fn try_group(
         }
     };
     context.worked();
-    context.observer.emit(Observation::Recorded { calls: group.len(), took: started.elapsed() });
+    context.observer.emit(Observation::Recorded {
+        calls: group.len(),
+        took: started.elapsed(),
+    });
     let mut locked = Vec::new();
     for recording in group {
         let call = recording.entry.call();
         let at = outcomes.iter().position(|(recorded, _)| *recorded == call);
         match at.map(|at| outcomes.swap_remove(at).1) {
-            Some(Recorded::Confirmed(Confirmed::Locked) | Recorded::Moved(_, Moved::Locked)) | None => {
+            Some(Recorded::Confirmed(Confirmed::Locked) | Recorded::Moved(_, Moved::Locked))
+            | None => {
                 locked.push(recording);
             }
             // Nobody waits any more where the process is about to end.
@@ -371,11 +381,21 @@ async fn write_group(
     }
     let mut outcomes = Vec::with_capacity(group.len());
     if !confirmations.is_empty() {
-        let recorded = context.store.record_confirmed(&identity.name, &confirmations).await?;
-        outcomes.extend(recorded.into_iter().map(|(call, how)| (call, Recorded::Confirmed(how))));
+        let recorded = context
+            .store
+            .record_confirmed(&identity.name, &confirmations)
+            .await?;
+        outcomes.extend(
+            recorded
+                .into_iter()
+                .map(|(call, how)| (call, Recorded::Confirmed(how))),
+        );
     }
     if !others.is_empty() {
-        let recorded = context.store.record_other(identity.id, &identity.name, &others).await?;
+        let recorded = context
+            .store
+            .record_other(identity.id, &identity.name, &others)
+            .await?;
         for (call, moved) in recorded {
             if let Some(attempt) = others.iter().find(|attempt| attempt.call == call) {
                 outcomes.push((call, Recorded::Moved(attempt.next, moved)));

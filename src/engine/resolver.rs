@@ -22,7 +22,13 @@ use crate::{
 };
 
 pub(super) fn spawn(tasks: &Tasks, context: &Shared, until: &CancellationToken) {
-    driver::spawn(tasks, context, Resolver, context.nudges.doubt.clone(), until);
+    driver::spawn(
+        tasks,
+        context,
+        Resolver,
+        context.nudges.doubt.clone(),
+        until,
+    );
 }
 
 #[derive(Debug)]
@@ -59,13 +65,27 @@ impl Pass for Resolver {
             .collect();
         let settled = context.store.settle_doubts(&reasons).await?;
         for (call, state) in &settled {
-            let reason = reasons.iter().find(|(doubt, _)| doubt.call == *call).and_then(|r| r.1);
-            context.observer.emit(Observation::Settled { call: *call, state, reason });
+            let reason = reasons
+                .iter()
+                .find(|(doubt, _)| doubt.call == *call)
+                .and_then(|r| r.1);
+            context.observer.emit(Observation::Settled {
+                call: *call,
+                state,
+                reason,
+            });
         }
-        context.news.calls.store(true, std::sync::atomic::Ordering::SeqCst);
+        context
+            .news
+            .calls
+            .store(true, std::sync::atomic::Ordering::SeqCst);
         context.nudges.news.give();
         context.nudges.work.give();
-        Ok(if settled.is_empty() { More::Later } else { More::Now })
+        Ok(if settled.is_empty() {
+            More::Later
+        } else {
+            More::Now
+        })
     }
 
     fn interval(&self, context: &Shared) -> Duration {

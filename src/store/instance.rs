@@ -158,9 +158,20 @@ impl Store {
     /// The database did not answer.
     pub async fn resumed(&self) -> Result<Vec<(String, f64)>, StoreError> {
         const OPERATION: &str = "read resumed leaves";
-        let rows = self.query(OPERATION, include_str!("../../sql/queries/resumed.sql"), &[]).await?;
+        let rows = self
+            .query(
+                OPERATION,
+                include_str!("../../sql/queries/resumed.sql"),
+                &[],
+            )
+            .await?;
         rows.iter()
-            .map(|row| Ok((column(OPERATION, row, "leaf")?, column(OPERATION, row, "at")?)))
+            .map(|row| {
+                Ok((
+                    column(OPERATION, row, "leaf")?,
+                    column(OPERATION, row, "at")?,
+                ))
+            })
             .collect()
     }
 }
