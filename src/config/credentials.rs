@@ -110,6 +110,13 @@ impl fmt::Debug for LeafSecrets {
     }
 }
 
+/// No secret at all.
+impl Default for LeafSecrets {
+    fn default() -> Self {
+        Self::new(None, None).0
+    }
+}
+
 impl LeafSecrets {
     /// Takes the leaf's own secret as it was read, and reads the folder of credentials. Returns what is
     /// wrong with single files too.

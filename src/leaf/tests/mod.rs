@@ -37,6 +37,7 @@ fn leaf(base_url: &str) -> Leaf {
         name: "shelf".into(),
         base_url: Url::parse(base_url).unwrap(),
         auth: None,
+        secrets: Arc::default(),
         credentials_dir: None,
         timeout: LONG,
         connect_timeout: LONG,
