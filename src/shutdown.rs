@@ -27,6 +27,15 @@ pub struct Tasks {
 }
 
 impl Tasks {
+    /// Tasks that are joined apart, but whose broken loops end the same process.
+    #[must_use]
+    pub fn beside(&self) -> Self {
+        Self {
+            tracker: TaskTracker::new(),
+            broken: self.broken.clone(),
+        }
+    }
+
     /// A task that may end at any time. A panic in it is logged and ends nothing else.
     pub fn spawn(&self, name: &'static str, task: impl Future<Output = ()> + Send + 'static) {
         let task = std::panic::AssertUnwindSafe(task).catch_unwind();

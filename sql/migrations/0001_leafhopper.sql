@@ -155,7 +155,8 @@ CREATE TABLE leafhopper.dispatch (
     tries            integer     NOT NULL DEFAULT 0,
     probes           integer     NOT NULL DEFAULT 0,
     crashes          integer     NOT NULL DEFAULT 0,
-    -- The latest claim. It stays when the claim is over: "no newer attempt has begun" is that these match.
+    -- The latest claim. It goes as its attempt is recorded, and stays when the claim is taken over: an answer
+    -- that comes late still finds it, while no newer attempt has begun.
     instance         uuid,
     round            bigint,
     claimed_at       timestamptz,
@@ -256,6 +257,8 @@ CREATE TABLE leafhopper.result (
     generation   integer     NOT NULL,
     seq          bigint      GENERATED ALWAYS AS IDENTITY,
     call_id      bigint,
+    -- The number of the attempt that was confirmed, where one was.
+    attempt      integer,
     attempts     integer     NOT NULL DEFAULT 0,
     status       integer     NOT NULL,
     headers      jsonb       NOT NULL DEFAULT '{}',

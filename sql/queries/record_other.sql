@@ -2,7 +2,7 @@
 -- Caller:      store/record.rs, from engine/recorder.rs; in a transaction with a lock_timeout
 -- Index:       dispatch_pkey, result_pkey, dispatch_held_key
 -- Locks:       own rows, in the order of their ids; skips what another transaction holds
--- Repeatable:  yes, but for the history of an attempt, which then is there twice
+-- Repeatable:  yes; a second time finds the claim gone, and says superseded
 -- $1 uuid instance   $2 text instance name   and for each:
 -- $3 int8[] call id   $4 int8[] round   $5 text[] leaf   $6 text[] key   $7 int4[] attempt number
 -- $8 text[] retry | doubt | park | failed | prior   $9 int4[] attempts spent   $10 float8[] delay, s
@@ -17,8 +17,8 @@ WITH input AS MATERIALIZED (
         AS i (call_id, round, leaf, key, attempt, kind, spent, delay, resend, reason, class, status, error, excerpt,
               took, generation)
 ),
--- The claim is named; it stays on the row until a newer one, so a late answer still decides its call
--- after a takeover while no newer attempt has begun.
+-- The claim is named. It goes as its attempt is recorded and stays after a takeover, so a late answer still
+-- decides its call while no newer attempt has begun.
 seen AS MATERIALIZED (
     SELECT d.call_id FROM input i JOIN leafhopper.dispatch d USING (call_id)
      WHERE d.instance = $1 AND d.round = i.round
@@ -47,7 +47,7 @@ decided AS MATERIALIZED (
 ),
 moved AS (
     UPDATE leafhopper.dispatch d
-       SET state = o.state,
+       SET state = o.state, instance = NULL, round = NULL,
            attempts = d.attempts + o.spent,
            due_at = CASE WHEN o.state = 'in_doubt' AND o.cancel_requested IS NOT NULL THEN clock_timestamp()
                          ELSE clock_timestamp() + make_interval(secs => o.delay) END,
@@ -95,6 +95,8 @@ history AS (
       FROM input i
      WHERE i.class IS NOT NULL
        AND (i.call_id IN (SELECT o.call_id FROM own o) OR i.call_id NOT IN (SELECT s.call_id FROM seen s))
+       AND NOT EXISTS (SELECT FROM leafhopper.attempt a
+                        WHERE a.call_id = i.call_id AND a.attempt = i.attempt AND a.class = i.class AND a.instance = $2)
 )
 SELECT i.call_id,
        CASE WHEN o.call_id IS NOT NULL THEN o.state

@@ -13,14 +13,16 @@ use tokio::time::Instant;
 
 use super::{
     context::Shared,
+    dispatcher::PUT_OFF,
     lane::{Lane, Settings, Slot},
     recorder::{self, Recorded},
 };
 use crate::{
+    config::Auth,
     domain::{
         call::{Claimed, Duty},
         decision::{Decision, FailReason, Policy, Standing, decide, is_safe},
-        evidence::{Evidence, NotSent, Unanswered},
+        evidence::{Evidence, Unanswered},
         outcome::{Outcome, Trouble, classify},
         request::Request,
     },
@@ -64,23 +66,25 @@ async fn send(context: &Shared, lane: &Arc<Lane>, call: &Claimed) -> Recorded {
     };
     let timeout = call.timeout.unwrap_or(leaf.timeout);
     let credential = request.credential.as_deref().unwrap_or_default();
-    if let Err(wait) = lane.admit(credential, timeout) {
-        // Its breaker has opened since the claim, or another call is the one to try.
+    let auth = leaf.secrets.auth_for(request.credential.as_deref());
+    let admitted = lane.admit(credential, timeout);
+    let (Ok(auth), Ok(())) = (auth, admitted) else {
+        // Its credential has gone, its breaker has opened since the claim, or another call is the one to try.
         lane.not_sent();
         let next = if call.in_doubt {
-            Next::Resend(wait)
+            Next::Resend(PUT_OFF)
         } else {
-            Next::Retry(wait)
+            Next::Retry(PUT_OFF)
         };
         return recorder::answered(context, call, next, None).await;
-    }
+    };
 
     let started = Instant::now();
     context.observer.emit(Observation::Sending {
         leaf: &lane.name,
         waited: call.waited,
     });
-    let evidence = exchange(context, &settings, request, timeout).await;
+    let evidence = exchange(context, &settings, request, auth.as_ref(), timeout).await;
     let took = started.elapsed();
 
     let outcome = classify(&evidence, &leaf.rules);
@@ -122,20 +126,11 @@ async fn exchange(
     context: &Shared,
     settings: &Settings,
     request: &Request,
+    auth: Option<&Auth>,
     timeout: Duration,
 ) -> Evidence {
-    let Ok(auth) = settings
-        .leaf
-        .secrets
-        .auth_for(request.credential.as_deref())
-    else {
-        let gone = "its credential is gone since it was claimed".to_owned();
-        return Evidence::NotSent(NotSent::Unconnected(gone));
-    };
     let may_send = || context.may_send();
-    let sending = settings
-        .client
-        .send(request, auth.as_ref(), timeout, &may_send);
+    let sending = settings.client.send(request, auth, timeout, &may_send);
     let sending = std::panic::AssertUnwindSafe(sending).catch_unwind();
     let unanswered = |error: &str| {
         Evidence::Unanswered(Unanswered {

@@ -42,6 +42,10 @@ pub(crate) struct Breaker {
     credentials: BTreeMap<String, State>,
 }
 
+/// The call is kept back.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Kept;
+
 /// What changed, to be said.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Change {
@@ -67,21 +71,20 @@ impl Breaker {
         blocked.map(|(name, _)| name.clone()).collect()
     }
 
-    /// Whether this call may go; where a breaker wants to see one call, it is the one. Otherwise the time
-    /// to wait.
+    /// Whether this call may go; where a breaker wants to see one call, it is the one, for so long.
     pub(crate) fn admit(
         &mut self,
         credential: &str,
         now: Instant,
         try_for: Duration,
-    ) -> Result<(), Duration> {
+    ) -> Result<(), Kept> {
         for state in [self.leaf.as_mut(), self.credentials.get_mut(credential)]
             .into_iter()
             .flatten()
         {
             match *state {
                 State::Open(until) | State::Trying(until) if now < until => {
-                    return Err(until.saturating_duration_since(now));
+                    return Err(Kept);
                 }
                 State::Open(_) | State::Trying(_) => *state = State::Trying(now + try_for),
             }

@@ -31,8 +31,8 @@ const AWAKE_POLL: Duration = Duration::from_millis(2);
 /// So long after the last work that was found.
 const AWAKE_FOR: Duration = Duration::from_millis(250);
 
-/// A call whose credential can't be used is looked at again after this time.
-const PUT_OFF: Duration = Duration::from_secs(5);
+/// A call whose credential can't be used, or whose breaker is open, is looked at again after this time.
+pub(super) const PUT_OFF: Duration = Duration::from_secs(5);
 
 /// A claim that meets another is tried again so often before it waits for the next round.
 const CLAIM_TRIES: u32 = 3;
@@ -45,7 +45,6 @@ pub(super) fn spawn(tasks: &Tasks, context: &Shared, attempts: &Tasks, stop: &St
         context: context.clone(),
         attempts: attempts.clone(),
         last_work: Instant::now(),
-        backlog: false,
         failures: 0,
     };
     let claiming = stop.claiming.clone();
@@ -59,14 +58,15 @@ pub(super) fn spawn(tasks: &Tasks, context: &Shared, attempts: &Tasks, stop: &St
                 .turns
                 .turned(NAME, wait + Duration::from_secs(60));
             let nudges = &dispatcher.context.nudges;
-            let (failed, backlog) = (dispatcher.failures > 0, dispatcher.backlog);
+            let failed = dispatcher.failures > 0;
             let hint = async {
-                match (failed, backlog) {
+                if failed {
                     // A hint does not shorten a backoff.
-                    (true, _) => std::future::pending().await,
-                    // With a backlog every free slot is to be filled.
-                    (false, true) => nudges.slot.taken().await,
-                    (false, false) => nudges.work.taken().await,
+                    return std::future::pending().await;
+                }
+                tokio::select! {
+                    () = nudges.work.taken() => {}
+                    () = nudges.slot.taken() => {}
                 }
             };
             tokio::select! {
@@ -78,12 +78,25 @@ pub(super) fn spawn(tasks: &Tasks, context: &Shared, attempts: &Tasks, stop: &St
     });
 }
 
+/// What a round came to.
+struct Round {
+    taken: usize,
+    /// The next one should follow at once.
+    again: bool,
+}
+
+/// The wait, cut where a lane is to be looked at before.
+fn sooner(wait: Duration, look_again: Option<Instant>) -> Duration {
+    match look_again {
+        Some(at) => wait.min(at.saturating_duration_since(Instant::now()).max(AWAKE_POLL)),
+        None => wait,
+    }
+}
+
 struct Dispatcher {
     context: Shared,
     attempts: Tasks,
     last_work: Instant,
-    /// The last round left due calls behind, for want of slots.
-    backlog: bool,
     failures: u32,
 }
 
@@ -93,38 +106,30 @@ impl Dispatcher {
         let poll = self.context.dispatch().poll_interval;
         if !self.context.may_send() {
             // The lease does not run, or the database is another: the loops that know will say so.
-            self.backlog = false;
             return poll;
         }
         let (wants, look_again) = self.wants();
-        let until_again = |wait: Duration| match look_again {
-            Some(at) => wait.min(at.saturating_duration_since(Instant::now()).max(AWAKE_POLL)),
-            None => wait,
-        };
         if wants.is_empty() {
             // All slots are taken, or no leaf may be tried: a free slot or the time wakes it.
-            self.backlog = true;
-            return until_again(poll);
+            return sooner(poll, look_again);
         }
         match self.claim(&wants).await {
-            Ok((taken, more)) => {
+            Ok(Round { taken, again }) => {
                 self.failures = 0;
                 self.context.claims_work.store(true, Ordering::SeqCst);
                 self.context.worked();
                 if taken > 0 {
                     self.last_work = Instant::now();
                 }
-                self.backlog = more;
-                if more {
-                    return until_again(poll);
+                if again {
+                    Duration::ZERO
+                } else if self.last_work.elapsed() < AWAKE_FOR {
+                    sooner(AWAKE_POLL, look_again)
+                } else if self.sleep_announced(poll).await {
+                    sooner(poll, look_again)
+                } else {
+                    Duration::ZERO
                 }
-                if self.last_work.elapsed() < AWAKE_FOR {
-                    return until_again(AWAKE_POLL);
-                }
-                if taken == 0 && self.sleep_announced(poll).await {
-                    return until_again(poll);
-                }
-                Duration::ZERO
             }
             Err(error) => {
                 self.failures += 1;
@@ -152,8 +157,8 @@ impl Dispatcher {
         (wants, look_again)
     }
 
-    /// One round of claiming. Gives how many calls it took, and whether there may be more.
-    async fn claim(&self, wants: &[Want]) -> Result<(usize, bool), StoreError> {
+    /// One round of claiming.
+    async fn claim(&self, wants: &[Want]) -> Result<Round, StoreError> {
         let started = Instant::now();
         let claims = self.claim_together(wants).await?;
         let taken = claims.claimed.len();
@@ -161,18 +166,25 @@ impl Dispatcher {
             calls: taken,
             took: started.elapsed(),
         });
-        let mut full = claims.put_off > 0;
         for want in wants {
             let calls = claims
                 .claimed
                 .iter()
                 .filter(|call| call.leaf == want.leaf)
                 .count();
-            let calls = u32::try_from(calls).unwrap_or(u32::MAX);
-            full |= calls >= want.slots;
             if let Some(lane) = self.context.lanes.get(&want.leaf) {
-                lane.claimed(want, calls);
+                lane.claimed(want, u32::try_from(calls).unwrap_or(u32::MAX));
             }
+        }
+        if self.context.stop.claiming.is_cancelled() {
+            // What was claimed meanwhile is not sent, and given back as the instance leaves.
+            for call in claims.claimed {
+                self.context.held.release(call.id, call.round);
+            }
+            return Ok(Round {
+                taken,
+                again: false,
+            });
         }
         for mut call in claims.claimed {
             // The time from the claim to here is part of the way from the commit to the send.
@@ -184,7 +196,17 @@ impl Dispatcher {
             };
             self.start(lane, call);
         }
-        Ok((taken, full))
+        // Due calls were moved out of the way, or a lane can take more at once (its rate's next token).
+        let again = claims.put_off > 0 || wants.iter().any(|want| self.has_more(want));
+        Ok(Round { taken, again })
+    }
+
+    /// Whether the lane took all that it wanted and can take more now.
+    fn has_more(&self, want: &Want) -> bool {
+        let lane = self.context.lanes.get(&want.leaf);
+        lane.is_some_and(|lane| {
+            lane.has_backlog() && !matches!(lane.want(Instant::now()), Err(None))
+        })
     }
 
     fn start(&self, lane: Arc<Lane>, call: crate::domain::call::Claimed) {

@@ -13,6 +13,7 @@ use std::{
 };
 
 use sha2::{Digest as _, Sha256};
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
@@ -30,9 +31,9 @@ use crate::{
 /// So often in one lease it is renewed.
 const RENEWALS: u32 = 6;
 
-/// An instance is dead for this one only after so many looks without a renewal, in a row, whatever the
-/// database's clock says: after an outage everyone gets the time to renew first.
-const LOOKS: u32 = 3;
+/// An instance is dead for this one only after so many of these without a renewal, however the database's
+/// clock stands: after an outage everyone gets the time to renew first.
+const SILENT_INTERVALS: u32 = 2;
 
 pub(super) fn spawn(tasks: &Tasks, context: &Shared, until: &CancellationToken) {
     let pass = Heartbeat::default();
@@ -46,8 +47,8 @@ struct Heartbeat {
     membership: String,
     leaves: BTreeSet<String>,
     resumed: Option<HashMap<String, f64>>,
-    /// The beat of each other instance, and in how many looks it was the same.
-    seen: HashMap<Uuid, (i64, u32)>,
+    /// The beat of each other instance, and since when it is the same, in an unbroken row of looks.
+    seen: HashMap<Uuid, (i64, Instant)>,
 }
 
 impl Pass for Heartbeat {
@@ -148,18 +149,19 @@ impl Heartbeat {
 
     /// Others whose lease is over, for the database's clock and for this instance's own looks.
     fn look_at_others(&mut self, context: &Shared, members: &[Member]) {
+        let silence = self.interval(context) * SILENT_INTERVALS;
         let mut dead = Vec::new();
         let mut seen = HashMap::new();
         for member in members
             .iter()
             .filter(|member| member.id != context.identity.id)
         {
-            let looks = match self.seen.get(&member.id) {
-                Some((beat, looks)) if *beat == member.beat => looks + 1,
-                _ => 1,
+            let since = match self.seen.get(&member.id) {
+                Some((beat, since)) if *beat == member.beat => *since,
+                _ => Instant::now(),
             };
-            seen.insert(member.id, (member.beat, looks));
-            if !member.alive && looks >= LOOKS {
+            seen.insert(member.id, (member.beat, since));
+            if !member.alive && since.elapsed() >= silence {
                 dead.push(member.id);
             }
         }

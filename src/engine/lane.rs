@@ -5,7 +5,7 @@ use std::{
     collections::BTreeMap,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError, RwLock,
-        atomic::{AtomicU32, Ordering},
+        atomic::{AtomicBool, AtomicU32, Ordering},
     },
     time::Duration,
 };
@@ -13,7 +13,7 @@ use std::{
 use tokio::time::Instant;
 
 use super::{
-    breaker::{Breaker, Change, Permit},
+    breaker::{Breaker, Change, Kept, Permit},
     rate::Bucket,
 };
 use crate::{
@@ -34,6 +34,8 @@ pub(crate) struct Lane {
     settings: RwLock<Arc<Settings>>,
     in_flight: AtomicU32,
     share: AtomicU32,
+    /// The last claim took all that it could: a slot that becomes free is to be filled at once.
+    backlog: AtomicBool,
     state: Mutex<State>,
 }
 
@@ -68,6 +70,7 @@ impl Lane {
             settings: RwLock::new(Arc::new(settings)),
             in_flight: AtomicU32::new(0),
             share: AtomicU32::new(0),
+            backlog: AtomicBool::new(false),
             state: Mutex::new(State {
                 breaker: Breaker::default(),
                 bucket: Bucket::new(Instant::now()),
@@ -143,6 +146,7 @@ impl Lane {
 
     /// So many of the wanted calls were claimed.
     pub(crate) fn claimed(&self, want: &Want, calls: u32) {
+        self.backlog.store(calls >= want.slots, Ordering::SeqCst);
         let mut state = self.state();
         if self.settings().leaf.rate.is_some() {
             state.bucket.take(calls);
@@ -154,13 +158,17 @@ impl Lane {
         };
     }
 
+    pub(crate) fn has_backlog(&self) -> bool {
+        self.backlog.load(Ordering::SeqCst)
+    }
+
     /// An attempt was not made after all: its token of the rate is for another one.
     pub(crate) fn not_sent(&self) {
         self.state().bucket.give_back();
     }
 
     /// See [`Breaker::admit`].
-    pub(crate) fn admit(&self, credential: &str, try_for: Duration) -> Result<(), Duration> {
+    pub(crate) fn admit(&self, credential: &str, try_for: Duration) -> Result<(), Kept> {
         self.state()
             .breaker
             .admit(credential, Instant::now(), try_for)
@@ -213,7 +221,9 @@ impl Slot {
 impl Drop for Slot {
     fn drop(&mut self) {
         self.lane.in_flight.fetch_sub(1, Ordering::SeqCst);
-        self.freed.give();
+        if self.lane.backlog.load(Ordering::SeqCst) {
+            self.freed.give();
+        }
     }
 }
 

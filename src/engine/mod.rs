@@ -46,6 +46,7 @@ const RECORDING_GRACE: Duration = Duration::from_secs(5);
 pub(crate) struct Engine {
     context: Arc<Context>,
     tasks: Tasks,
+    dispatching: Tasks,
     attempts: Tasks,
     stop: Stop,
     /// Ends everything that must outlive the attempts: recording, and the lease.
@@ -61,12 +62,13 @@ impl Engine {
         stop: Stop,
     ) -> Self {
         let tasks = Tasks::default();
+        let dispatching = tasks.beside();
         let attempts = Tasks::default();
         let end = CancellationToken::new();
         recorder::spawn(&tasks, &context, recordings, &end);
         heartbeat::spawn(&tasks, &context, &end);
         notifier::spawn(&tasks, &context, &end);
-        dispatcher::spawn(&tasks, &context, &attempts, &stop);
+        dispatcher::spawn(&dispatching, &context, &attempts, &stop);
         let claiming = &stop.claiming;
         reclaimer::spawn(&tasks, &context, claiming);
         resolver::spawn(&tasks, &context, claiming);
@@ -81,6 +83,7 @@ impl Engine {
         Self {
             context,
             tasks,
+            dispatching,
             attempts,
             stop,
             end,
@@ -96,9 +99,12 @@ impl Engine {
     /// where nothing had to be left.
     pub(crate) async fn drain(self, grace: Duration) -> bool {
         self.stop.claiming.cancel();
-        let in_time = tokio::time::timeout(grace, self.attempts.join())
-            .await
-            .is_ok();
+        // A claim under way comes to its end first, so that nothing is claimed behind the drain's back.
+        let ended = async {
+            self.dispatching.join().await;
+            self.attempts.join().await;
+        };
+        let in_time = tokio::time::timeout(grace, ended).await.is_ok();
         if !in_time {
             tracing::warn!(
                 "{} attempts did not end within shutdown_grace: they are left in doubt",
