@@ -61,7 +61,10 @@ CREATE TABLE leafhopper.outbox (
         CHECK (path ~ '^[!-~]+$' AND path !~ '[\\#]'),
     CONSTRAINT path_has_no_dot_segment_in_any_encoding
         CHECK (split_part(path, '?', 1)
-               !~* '(^|/|%(25)*(2f|5c))(\.|%(25)*2e){1,2}($|/|%(25)*(2f|5c))'),
+               !~* '(^|/|%(25)*(2f|5c))(\.|%(25)*2e){1,2}(;|$|/|%(25)*(2f|5c))'),
+    -- What a URL parser would write in another way: the request must be the one that was asked for.
+    CONSTRAINT path_has_no_character_that_a_url_must_escape
+        CHECK (split_part(path, '?', 1) !~ '["<>{}`]' AND path !~ '[?].*["''<>]'),
     CONSTRAINT path_percent_signs_are_escapes
         CHECK (path !~* '%([^0-9a-f]|.[^0-9a-f]|.?$)'),
     CONSTRAINT path_is_at_most_8000_characters

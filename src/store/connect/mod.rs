@@ -181,7 +181,7 @@ impl Ssl {
         };
         let (mode, verify, written) = match params.take("sslmode").as_deref() {
             Some("disable") => (SslMode::Disable, Verify::Nothing, "disable"),
-            None | Some("prefer") => (SslMode::Prefer, Verify::ChainAndName, "prefer"),
+            None | Some("prefer") => (SslMode::Prefer, Verify::Encrypted, "prefer"),
             Some("require") => (SslMode::Require, Verify::ChainAndName, "require"),
             Some("verify-full") => (SslMode::Require, Verify::ChainAndName, "verify-full"),
             Some("verify-ca") => (SslMode::Require, Verify::Chain, "verify-ca"),
@@ -201,6 +201,13 @@ impl Ssl {
             Some(file) if file != "system" => Roots::File(file.into()),
             Some(_) | None => Roots::System,
         };
+        if mode == SslMode::Prefer && roots != Roots::System {
+            return Err(ConnectError::Parameter {
+                name: "sslrootcert".to_owned(),
+                problem: "sslmode=prefer verifies nothing; use verify-full or verify-ca with it"
+                    .to_owned(),
+            });
+        }
         let client = match (params.take("sslcert"), params.take("sslkey")) {
             (None, None) => None,
             (Some(cert), Some(key)) => Some((cert.into(), key.into())),

@@ -158,8 +158,12 @@ fn says_what_is_wrong() {
         ("postgres://u:p@ss@h/app", "%40"),
         ("postgres://h/app?sslcert=/x", "only make sense together"),
         (
-            "postgres://h/app?sslrootcert=/does/not/exist",
+            "postgres://h/app?sslmode=verify-ca&sslrootcert=/does/not/exist",
             "/does/not/exist",
+        ),
+        (
+            "postgres://h/app?sslrootcert=/does/not/exist",
+            "prefer verifies nothing",
         ),
         ("postgresql:/h", "neither a URL"),
     ] {
@@ -170,7 +174,6 @@ fn says_what_is_wrong() {
 
 #[test]
 fn maps_every_sslmode() {
-    let root = format!("sslrootcert={TLS}/ca.pem");
     for (mode, wanted) in [
         ("disable", SslMode::Disable),
         ("prefer", SslMode::Prefer),
@@ -178,7 +181,11 @@ fn maps_every_sslmode() {
         ("verify-ca", SslMode::Require),
         ("verify-full", SslMode::Require),
     ] {
-        let connect = parse(&format!("postgres://db.example/app?sslmode={mode}&{root}")).unwrap();
+        let root = match mode {
+            "disable" | "prefer" => String::new(),
+            _ => format!("&sslrootcert={TLS}/ca.pem"),
+        };
+        let connect = parse(&format!("postgres://db.example/app?sslmode={mode}{root}")).unwrap();
         assert_eq!(connect.config.get_ssl_mode(), wanted, "{mode}");
         assert!(connect.to_string().ends_with(mode));
         let warned = connect.warnings.iter().any(|w| w.contains("in clear"));

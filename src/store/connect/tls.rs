@@ -11,7 +11,7 @@ use rustls::{
         WebPkiServerVerifier,
         danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier},
     },
-    crypto::aws_lc_rs,
+    crypto::{CryptoProvider, aws_lc_rs, verify_tls12_signature, verify_tls13_signature},
     pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime, pem::PemObject as _},
 };
 
@@ -27,9 +27,12 @@ pub(super) const NO_ROOTS: &str = "this system has no certificate authorities (p
 pub(super) enum Verify {
     /// `disable`: there is no TLS.
     Nothing,
+    /// `prefer`: whoever is in between could say that there is no TLS, so a certificate proves nothing; a
+    /// server's self-signed one must not lock its users out (PostgreSQL, table 34.1).
+    Encrypted,
     /// `verify-ca`
     Chain,
-    /// `require`, `verify-full`, and `prefer` where the server has TLS.
+    /// `require`, `verify-full`
     ChainAndName,
 }
 
@@ -55,11 +58,16 @@ pub(super) fn client_config(
         .with_safe_default_protocol_versions()
         .map_err(|source| ConnectError::Tls(source.to_string()))?;
     let store = match verify {
-        Verify::Nothing => RootCertStore::empty(),
+        Verify::Nothing | Verify::Encrypted => RootCertStore::empty(),
         Verify::Chain | Verify::ChainAndName => trusted(roots, warnings)?,
     };
     // The verifier can't be built over no roots at all; where it matters the caller refuses.
-    let builder = if verify == Verify::Chain && !store.is_empty() {
+    let builder = if verify == Verify::Encrypted {
+        let any = AnyCertificate { provider };
+        builder
+            .dangerous()
+            .with_custom_certificate_verifier(Arc::new(any))
+    } else if verify == Verify::Chain && !store.is_empty() {
         let whole = WebPkiServerVerifier::builder_with_provider(Arc::new(store), provider)
             .build()
             .map_err(|source| ConnectError::Tls(source.to_string()))?;
@@ -178,5 +186,50 @@ impl ServerCertVerifier for AnyName {
 
     fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
         self.whole.supported_verify_schemes()
+    }
+}
+
+/// `prefer`: the connection is encrypted, and with whom is not looked at.
+#[derive(Debug)]
+struct AnyCertificate {
+    provider: Arc<CryptoProvider>,
+}
+
+impl ServerCertVerifier for AnyCertificate {
+    fn verify_server_cert(
+        &self,
+        _end_entity: &CertificateDer<'_>,
+        _intermediates: &[CertificateDer<'_>],
+        _server_name: &ServerName<'_>,
+        _ocsp_response: &[u8],
+        _now: UnixTime,
+    ) -> Result<ServerCertVerified, Error> {
+        Ok(ServerCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        cert: &CertificateDer<'_>,
+        dss: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        let algorithms = &self.provider.signature_verification_algorithms;
+        verify_tls12_signature(message, cert, dss, algorithms)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        cert: &CertificateDer<'_>,
+        dss: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        let algorithms = &self.provider.signature_verification_algorithms;
+        verify_tls13_signature(message, cert, dss, algorithms)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.provider
+            .signature_verification_algorithms
+            .supported_schemes()
     }
 }
