@@ -1,5 +1,6 @@
 //! Leafhopper.
 
+pub mod cli;
 pub mod config;
 pub mod domain;
 pub mod leaf;

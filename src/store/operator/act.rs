@@ -142,10 +142,9 @@ impl Store {
         // A confirmation that finds one standing is known only after its COMMIT: it goes alone.
         let size = match change {
             Change::Confirm { .. } => 1,
-            Change::Retry
-            | Change::Cancel
-            | Change::NotExecutedSend
-            | Change::NotExecutedEnd => GROUP,
+            Change::Retry | Change::Cancel | Change::NotExecutedSend | Change::NotExecutedEnd => {
+                GROUP
+            }
         };
         for group in targets.chunks(size) {
             // All of a group or nothing of it: mostly none of it refuses.
@@ -214,18 +213,12 @@ impl Store {
         let rows = match change {
             Change::Retry => {
                 let sql = include_str!("../../../sql/queries/act_retry.sql");
-                let params = &[
-                    (&ids as _, Type::INT8_ARRAY),
-                    (&by.reason as _, Type::TEXT),
-                ];
+                let params = &[(&ids as _, Type::INT8_ARRAY), (&by.reason as _, Type::TEXT)];
                 transaction.last(sql, params).await?
             }
             Change::Cancel => {
                 let sql = include_str!("../../../sql/queries/act_cancel.sql");
-                let params = &[
-                    (&ids as _, Type::INT8_ARRAY),
-                    (&by.reason as _, Type::TEXT),
-                ];
+                let params = &[(&ids as _, Type::INT8_ARRAY), (&by.reason as _, Type::TEXT)];
                 transaction.last(sql, params).await?
             }
             Change::NotExecutedSend | Change::NotExecutedEnd => {

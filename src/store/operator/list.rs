@@ -18,6 +18,9 @@ const OPERATION: &str = "list calls";
 /// small enough that none takes long.
 const CHUNK: usize = 1000;
 
+/// A look at fewer costs no less.
+const LOOK_MIN: usize = 50;
+
 /// The states that have a row in `dispatch`.
 const LIVE: &[&str] = &["pending", "dispatching", "accepted", "in_doubt", "parked"];
 
@@ -145,13 +148,15 @@ impl Store {
             let Some(last) = candidates.last().copied() else {
                 break;
             };
-            // The first look takes no more than is asked for: mostly all of it matches.
-            for part in candidates.chunks(page.limit.clamp(1, CHUNK)) {
-                let rows = self.rows(filter, page.order, part).await?;
-                found.extend(rows);
-                if found.len() >= page.limit {
-                    break;
-                }
+            // The first look takes no more than is asked for: mostly all of it matches. Where little does,
+            // the next ones are larger.
+            let mut rest = candidates.as_slice();
+            let mut size = page.limit.clamp(LOOK_MIN, CHUNK);
+            while found.len() < page.limit && !rest.is_empty() {
+                let (part, later) = rest.split_at(size.min(rest.len()));
+                found.extend(self.rows(filter, page.order, part).await?);
+                rest = later;
+                size = CHUNK;
             }
             if candidates.len() < CHUNK {
                 break;
