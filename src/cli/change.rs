@@ -194,7 +194,20 @@ fn tell(report: &Report, asked: usize, out: &mut Out<'_>) -> std::io::Result<()>
     } else {
         writeln!(out.out, "changed {}", counted(report.done.len(), "call"))?;
     }
+    let marked = report
+        .done
+        .iter()
+        .filter(|(_, state)| matches!(state.as_str(), "dispatching" | "in_doubt"))
+        .count();
     out.out.flush()?;
+    if marked > 0 {
+        // Only a cancel leaves a call in such a state.
+        writeln!(
+            out.err,
+            "{} under way or in doubt: marked, not sent again; ends as confirmed or cancelled when it is known",
+            counted(marked, "call")
+        )?;
+    }
     for (_, refusal) in report.refused.iter().take(NAMED) {
         writeln!(out.err, "refused: {}", clean(&refusal.to_string()))?;
     }

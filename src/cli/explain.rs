@@ -80,7 +80,7 @@ const LINES: &[Line] = &[
     line("parked", "key_expired", "An attempt may have been executed, and the leaf no longer remembers the idempotency key, so sending again could do it twice. Look at the leaf, then say what is true.", SAY),
     line("parked", "crash_suspect", "Instances went down several times while they worked on this call. Look at the call and at the leaf, then say what is true.", SAY),
     line("parked", "attempts_exhausted", "Its attempts are used up, and the last one may have been executed. Look at the leaf, then say what is true.", SAY),
-    line("confirmed", "*", "The leaf's word that the effect exists is on record. Nothing is left to do.", &[]),
+    line("confirmed", "*", "That the effect exists is on record. Nothing is left to do.", &[]),
     line("failed", "rejected", "The leaf said no. The same request is likely to be refused again, unless what it refused for is gone; a corrected request is a new row.", RETRY),
     line("failed", "attempts_exhausted", "The leaf refused or turned it away as often as max_attempts allows; none of the attempts had an effect.", RETRY),
     line("failed", "gave_up", "It was tried for as long as give_up_after allows; none of the attempts had an effect.", RETRY),

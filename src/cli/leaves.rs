@@ -10,7 +10,10 @@ use super::{
     select::by,
     settings,
 };
-use crate::store::{Store, operator::act::By};
+use crate::store::{
+    Store,
+    operator::{act::By, leaves::Treatment},
+};
 
 /// `pause`
 #[derive(Debug, Args)]
@@ -28,7 +31,7 @@ pub struct PauseArgs {
 pub struct ResumeArgs {
     /// The leaf.
     leaf: Option<String>,
-    /// All leaves that are paused; and all sending, where it stopped because the database changed.
+    /// All leaves; or, with --as, all sending, where it stopped because the database changed.
     #[arg(long)]
     all: bool,
     /// After the database changed: how what was claimed or pending before is treated.
@@ -39,19 +42,28 @@ pub struct ResumeArgs {
         requires = "all",
         conflicts_with = "leaf"
     )]
-    treatment: Option<Treatment>,
+    how: Option<How>,
     /// Why; it is kept with the action.
     #[arg(long, value_name = "TEXT", value_parser = super::reason)]
     reason: String,
 }
 
-/// What becomes of calls that were claimed or pending before the database changed.
+/// [`Treatment`], as it is said on the command line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum Treatment {
+enum How {
     /// They may have been executed: each is in doubt, and looked into.
     Probe,
     /// They were not executed: each is sent.
     Resend,
+}
+
+impl From<How> for Treatment {
+    fn from(how: How) -> Self {
+        match how {
+            How::Probe => Self::Probe,
+            How::Resend => Self::Resend,
+        }
+    }
 }
 
 /// Stops sending to a leaf.
@@ -85,30 +97,37 @@ pub(crate) async fn resume(
 ) -> anyhow::Result<Exit> {
     let store = settings::store(config)?;
     let by = by(args.reason.clone());
-    if args.all {
-        go_on(&store, &by, args.treatment, out).await?;
+    if args.all && go_on(&store, &by, args.how, out).await? {
+        // A leaf that a person paused is another matter.
+        let paused = store.overview().await?.paused;
+        if !paused.is_empty() {
+            let paused = clean(&paused.join(", "));
+            out.out.flush()?;
+            writeln!(out.err, "still paused: {paused}")?;
+        }
+        return Ok(Exit::Done);
     }
     let leaves = store.resume(&by, args.leaf.as_deref()).await?;
     for leaf in &leaves {
         writeln!(out.out, "leaf {} is resumed", clean(leaf))?;
     }
     if leaves.is_empty() {
-        writeln!(out.err, "no leaf is paused")?;
+        writeln!(out.err, "no leaf is known yet")?;
     }
     Ok(Exit::Done)
 }
 
-/// Where sending stopped because the database changed, it goes on as the person says.
+/// Where sending stopped because the database changed, it goes on as the person says. Gives whether it did.
 async fn go_on(
     store: &Store,
     by: &By,
-    treatment: Option<Treatment>,
+    how: Option<How>,
     out: &mut Out<'_>,
-) -> anyhow::Result<()> {
+) -> anyhow::Result<bool> {
     let origin = store.origin().await?;
     let change = origin.change.clone().or_else(|| origin.difference());
-    let moved = match (change, treatment) {
-        (None, None) => return Ok(()),
+    let how = match (change, how) {
+        (None, None) => return Ok(false),
         (None, Some(_)) => anyhow::bail!(
             "the database has not changed, so there is nothing to treat as --as says: leave it out"
         ),
@@ -120,14 +139,14 @@ async fn go_on(
             );
             return Err(Usage(problem).into());
         }
-        (Some(_), Some(Treatment::Probe)) => store.go_on_by(by, &origin.is, true).await,
-        (Some(_), Some(Treatment::Resend)) => store.go_on_by(by, &origin.is, false).await,
-    }?;
+        (Some(_), Some(how)) => how,
+    };
+    let moved = store.go_on_by(by, &origin.is, how.into()).await?;
     let calls = counted(moved, "call");
     writeln!(
         out.out,
         "sending goes on in {}; {calls} moved",
         clean(&origin.is.to_string())
     )?;
-    Ok(())
+    Ok(true)
 }

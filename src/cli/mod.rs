@@ -25,6 +25,8 @@ use clap::{Parser, Subcommand};
 
 use output::{Colour, Out};
 
+use crate::store::{StoreError, operator::act::ActError};
+
 /// Sends HTTP calls that an application writes as rows of its own PostgreSQL.
 #[derive(Debug, Parser)]
 #[command(name = "leafhopper", version, max_term_width = 100)]
@@ -35,12 +37,19 @@ pub struct Cli {
         global = true,
         value_name = "FILE",
         env = "LEAFHOPPER_CONFIG",
+        hide_env_values = true,
         default_value = "leafhopper.toml"
     )]
     pub config: PathBuf,
 
     /// How the log is written; text on a terminal, else json.
-    #[arg(long, global = true, value_enum, env = "LEAFHOPPER_LOG_FORMAT")]
+    #[arg(
+        long,
+        global = true,
+        value_enum,
+        env = "LEAFHOPPER_LOG_FORMAT",
+        hide_env_values = true
+    )]
     pub log_format: Option<log::Format>,
 
     /// What is logged: a level (error, warn, info, debug, trace), or target=level,… as in `RUST_LOG`;
@@ -49,7 +58,8 @@ pub struct Cli {
         long,
         global = true,
         value_name = "FILTER",
-        env = "LEAFHOPPER_LOG_LEVEL"
+        env = "LEAFHOPPER_LOG_LEVEL",
+        hide_env_values = true
     )]
     pub log_level: Option<String>,
 
@@ -128,7 +138,10 @@ pub fn main() -> ExitCode {
         .map_err(|problem| Usage(problem).into())
         .and_then(|()| {
             let runtime = tokio::runtime::Runtime::new()?;
-            let exit = runtime.block_on(execute(cli, &mut out))?;
+            let exit = runtime.block_on(execute(cli, &mut out));
+            // A look-up of a name can't be cut short; nobody waits for one that is no longer wanted.
+            runtime.shutdown_background();
+            let exit = exit?;
             out.out.flush()?;
             Ok(exit)
         });
@@ -191,6 +204,13 @@ fn chain(error: &anyhow::Error) -> String {
             text.push_str(": ");
             text.push_str(&cause);
         }
+    }
+    let fault = match error.downcast_ref() {
+        Some(ActError::Store(fault)) => Some(fault),
+        _ => error.downcast_ref(),
+    };
+    if fault.is_some_and(StoreError::lacks_schema) {
+        text.push_str(": run `leafhopper migrate`");
     }
     // Lines of a configuration's faults stay lines.
     text.lines()

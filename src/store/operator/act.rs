@@ -11,11 +11,11 @@ use tokio_postgres::types::Type;
 use super::{column, count};
 use crate::{
     domain::call::CallId,
-    store::{Store, StoreError, Transaction, int4, origin::Identity},
+    store::{Store, StoreError, Transaction, int4},
 };
 
 /// A person can wait for an app's transaction that holds the call, but not for long.
-const LOCK_WAIT: Duration = Duration::from_secs(5);
+pub(super) const LOCK_WAIT: Duration = Duration::from_secs(5);
 
 /// So many calls are changed in one transaction: few enough that an app waits for none of them for long.
 const GROUP: usize = 100;
@@ -78,7 +78,7 @@ impl fmt::Display for Refusal {
 }
 
 impl Refusal {
-    fn new(message: impl Into<String>, hint: impl Into<String>) -> Self {
+    pub(super) fn new(message: impl Into<String>, hint: impl Into<String>) -> Self {
         Self {
             message: message.into(),
             hint: Some(hint.into()),
@@ -99,10 +99,17 @@ pub enum ActError {
 
 impl From<StoreError> for ActError {
     fn from(error: StoreError) -> Self {
-        // What a function raises, a row's constraint, and a lock that was not to be had. All else is a
+        if error.is_contention() {
+            return Refusal::new(
+                format!("another transaction is in the way: {error}"),
+                "try again when it has ended",
+            )
+            .into();
+        }
+        // What a function raises, and a row's constraint. All else is a
         // fault of the database or of the role's rights: the next call would fare no better.
         let refused = error.code().is_some_and(|code| {
-            ["22", "23", "40", "55", "P0"]
+            ["22", "23", "55", "P0"]
                 .iter()
                 .any(|class| code.code().starts_with(class))
         });
@@ -275,101 +282,9 @@ impl Store {
         })
     }
 
-    /// Stops sending to a leaf. Gives whether an instance has ever said that it knows this leaf.
-    ///
-    /// # Errors
-    /// The database did not answer.
-    pub async fn pause(&self, by: &By, leaf: &str) -> Result<bool, ActError> {
-        const OPERATION: &str = "pause a leaf";
-        let (transaction, _) = self.lock(OPERATION, by, &[]).await?;
-        let rows = transaction
-            .last(
-                include_str!("../../../sql/queries/act_pause.sql"),
-                &[(&leaf, Type::TEXT), (&by.reason, Type::TEXT)],
-            )
-            .await?;
-        let row = rows
-            .first()
-            .ok_or_else(|| StoreError::other(OPERATION, "no row came back"))?;
-        Ok(column(OPERATION, row, "known")?)
-    }
-
-    /// Sends to a leaf again, or to all that are paused where none is named. Gives the leaves.
-    ///
-    /// # Errors
-    /// No such leaf is known, or the database did not answer.
-    pub async fn resume(&self, by: &By, leaf: Option<&str>) -> Result<Vec<String>, ActError> {
-        const OPERATION: &str = "resume a leaf";
-        let (transaction, _) = self.lock(OPERATION, by, &[]).await?;
-        let rows = transaction
-            .last(
-                include_str!("../../../sql/queries/act_resume.sql"),
-                &[(&leaf, Type::TEXT), (&by.reason, Type::TEXT)],
-            )
-            .await?;
-        if let (Some(leaf), true) = (leaf, rows.is_empty()) {
-            return Err(Refusal::new(
-                format!("no instance ever knew a leaf \"{leaf}\", and nobody paused it"),
-                "see the leaves in the configuration",
-            )
-            .into());
-        }
-        let leaves: Result<Vec<String>, StoreError> = rows
-            .iter()
-            .map(|row| column(OPERATION, row, "leaf"))
-            .collect();
-        Ok(leaves?)
-    }
-
-    /// Goes on after the database changed, as [`Store::go_on`], and keeps who said so. Gives how many calls
-    /// were moved.
-    ///
-    /// # Errors
-    /// The database did not answer.
-    pub async fn go_on_by(
-        &self,
-        by: &By,
-        identity: &Identity,
-        doubt: bool,
-    ) -> Result<usize, ActError> {
-        let action = if doubt {
-            "resume_all_probe"
-        } else {
-            "resume_all_resend"
-        };
-        let transaction = self.begin("go on after the database changed").await?;
-        let noted = transaction
-            .first(
-                LOCK_WAIT,
-                include_str!("../../../sql/queries/act_note.sql"),
-                &[
-                    (&by.actor, Type::TEXT),
-                    (&action, Type::TEXT),
-                    (&by.reason, Type::TEXT),
-                ],
-            )
-            .await;
-        if let Err(error) = noted {
-            return Err(transaction.failed(error).into());
-        }
-        let rows = transaction
-            .last(
-                include_str!("../../../sql/queries/go_on.sql"),
-                &[
-                    (&doubt, Type::BOOL),
-                    (&identity.system_identifier, Type::INT8),
-                    (&identity.timeline, Type::INT4),
-                    (&identity.database_name, Type::TEXT),
-                    (&identity.database_oid, Type::INT8),
-                ],
-            )
-            .await?;
-        Ok(rows.len())
-    }
-
     /// Begins a change: who acts is said, the calls are locked. Gives the attempts of those that have a row
     /// to lock.
-    async fn lock(
+    pub(super) async fn lock(
         &self,
         operation: &'static str,
         by: &By,

@@ -24,9 +24,9 @@ const LOOK_MIN: usize = 50;
 /// The states that have a row in `dispatch`.
 const LIVE: &[&str] = &["pending", "dispatching", "accepted", "in_doubt", "parked"];
 
-/// The reasons that only live calls have. `untracked` is not among them: such a call has no row in
-/// `dispatch` to be found by.
-const LIVE_REASONS: &[&str] = &[
+/// The reasons of pending calls, which the view works out. `untracked` is not among them: such a call has no
+/// row in `dispatch` to be found by.
+const PENDING_REASONS: &[&str] = &[
     "leaf_unknown",
     "leaf_paused",
     "credential_unknown",
@@ -38,6 +38,10 @@ const LIVE_REASONS: &[&str] = &[
     "batch_cancelled",
     "retry",
     "database_changed",
+];
+
+/// The reasons that only parked calls have.
+const PARKED_REASONS: &[&str] = &[
     "no_probe",
     "probe_unclear",
     "template",
@@ -111,11 +115,32 @@ impl Filter {
                 live: LIVE.contains(&state),
                 ended: !LIVE.contains(&state),
             },
-            (None, Some(reason)) => Source::Tracked {
-                live: LIVE_REASONS.contains(&reason) || reason == "attempts_exhausted",
-                ended: !LIVE_REASONS.contains(&reason),
-            },
+            (None, Some(reason)) => {
+                let only_live = state_of(reason).is_some();
+                Source::Tracked {
+                    live: only_live || reason == "attempts_exhausted",
+                    ended: !only_live,
+                }
+            }
         }
+    }
+
+    /// The state to look for: the one that is asked for, or that the reason implies.
+    fn state_sought(&self) -> Option<&str> {
+        self.state
+            .as_deref()
+            .or_else(|| self.reason.as_deref().and_then(state_of))
+    }
+}
+
+/// The only state that has this reason, where it is a live one.
+fn state_of(reason: &str) -> Option<&'static str> {
+    if PENDING_REASONS.contains(&reason) {
+        Some("pending")
+    } else if PARKED_REASONS.contains(&reason) {
+        Some("parked")
+    } else {
+        None
     }
 }
 
@@ -218,11 +243,12 @@ impl Store {
                     &[
                         (&live, Type::BOOL),
                         (&ended, Type::BOOL),
-                        (&filter.state, Type::TEXT),
+                        (&filter.state_sought(), Type::TEXT),
                         (&filter.leaf, Type::TEXT),
                         (&after, Type::INT8),
                         (&newest, Type::BOOL),
                         (&limit, Type::INT8),
+                        (&filter.reason, Type::TEXT),
                     ],
                 )
                 .await?

@@ -5,10 +5,11 @@
 
 pub mod act;
 pub mod health;
+pub mod leaves;
 pub mod list;
 pub mod show;
 
-use tokio_postgres::Row;
+use tokio_postgres::{Row, error::SqlState};
 
 use super::{StoreError, column, count};
 use crate::domain::call::CallId;
@@ -67,6 +68,22 @@ impl CallRow {
             stuck: column(operation, row, "stuck")?,
             age: column(operation, row, "age")?,
             json: column(operation, row, "json")?,
+        })
+    }
+}
+
+impl StoreError {
+    /// There is no schema, or an older one.
+    #[must_use]
+    pub fn lacks_schema(&self) -> bool {
+        self.code().is_some_and(|code| {
+            [
+                SqlState::UNDEFINED_TABLE,
+                SqlState::UNDEFINED_COLUMN,
+                SqlState::UNDEFINED_FUNCTION,
+                SqlState::INVALID_SCHEMA_NAME,
+            ]
+            .contains(code)
         })
     }
 }
