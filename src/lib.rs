@@ -1,7 +1,22 @@
-//! Leafhopper.
+//! Leafhopper makes calls to other people's services happen once, from an outbox in PostgreSQL.
+//!
+//! A call's life: the app inserts a row; [`engine`] claims it ([`store`]), sends it ([`leaf`]), judges what was
+//! seen ([`domain`]) and records it ([`store`] again). Read `engine/attempt.rs` first: it is that sentence as
+//! code. The map, the invariants and the reasons are in `ARCHITECTURE.md`.
+//!
+//! Which way things depend: `domain` on nothing of ours; `store` and `leaf` on `domain`, not on each other;
+//! `engine` on all three; `admin` and `cli` on `store` and the engine's status. `tests/it/tidy.rs` keeps it so.
 
+mod admin;
+pub mod app;
 pub mod cli;
 pub mod config;
+pub mod demo;
 pub mod domain;
+mod engine;
 pub mod leaf;
+pub mod metrics;
+mod observe;
+pub mod shutdown;
 pub mod store;
+mod suggest;

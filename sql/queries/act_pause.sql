@@ -1,5 +1,5 @@
 -- Stop sending to a leaf. `known` is false where no instance has ever said that it knows the leaf.
--- Caller:      store/operator/act.rs, after act_lock.sql
+-- Caller:      store/operator/leaves.rs, after act_lock.sql
 -- Index:       leaf_control_pkey
 -- Locks:       the leaf's row
 -- Repeatable:  yes

@@ -1,5 +1,5 @@
 -- Send again to one leaf, or to all; breakers that opened before are closed.
--- Caller:      store/operator/act.rs, after act_lock.sql
+-- Caller:      store/operator/leaves.rs, after act_lock.sql
 -- Index:       leaf_control_pkey
 -- Locks:       the leaves' rows
 -- Repeatable:  yes

@@ -141,7 +141,7 @@ async fn go_on(
         }
         (Some(_), Some(how)) => how,
     };
-    let moved = store.go_on_by(by, &origin.is, how.into()).await?;
+    let moved = store.go_on(by, &origin.is, how.into()).await?;
     let calls = counted(moved, "call");
     writeln!(
         out.out,

@@ -79,7 +79,7 @@ pub enum Command {
     /// Look whether the configuration, the database and the leaves are well.
     Check(check::CheckArgs),
     /// Show what leafhopper does, with leaves and an app of its own.
-    Demo,
+    Demo(run::DemoArgs),
     /// List calls, the newest first.
     Calls(calls::CallsArgs),
     /// Show one call with everything that is known of it, and what would move it.
@@ -125,7 +125,7 @@ pub(crate) struct Usage(pub(crate) String);
 #[must_use]
 pub fn main() -> ExitCode {
     let cli = Cli::parse();
-    let usual = if matches!(cli.command, Command::Run(_) | Command::Demo) {
+    let usual = if matches!(cli.command, Command::Run(_) | Command::Demo(_)) {
         "info"
     } else {
         "warn"
@@ -158,8 +158,8 @@ pub fn main() -> ExitCode {
 pub async fn execute(cli: Cli, out: &mut Out<'_>) -> anyhow::Result<u8> {
     let config = cli.config.as_path();
     let exit = match cli.command {
-        Command::Run(args) => return run::run(&args, cli.config, out).await,
-        Command::Demo => return run::demo(out).await,
+        Command::Run(args) => run::run(&args, config).await?,
+        Command::Demo(args) => run::demo(args, out).await?,
         Command::Migrate(args) => schema::migrate(&args, config, out).await?,
         Command::Check(args) => check::check(&args, config, out).await?,
         Command::Calls(args) => calls::calls(args, config, out).await?,

@@ -6,6 +6,8 @@ use std::{collections::BTreeMap, net::SocketAddr, path::PathBuf, sync::Arc, time
 use reqwest::Url;
 use secrecy::SecretString;
 
+use super::credentials::LeafSecrets;
+pub use crate::domain::request::IdempotencyFormat;
 use crate::domain::{decision::Policy, outcome::Rules, schedule::Schedule};
 
 /// Everything that one sidecar is told.
@@ -17,6 +19,8 @@ pub struct Config {
     pub listen: Listen,
     /// How work is taken.
     pub dispatch: Dispatch,
+    /// How long what has ended is kept.
+    pub retention: Retention,
     /// The leaves, by name.
     pub leaves: BTreeMap<String, Arc<Leaf>>,
     /// What is allowed but probably not meant; logged at start and shown by `check`.
@@ -41,6 +45,8 @@ pub struct Listen {
     pub address: SocketAddr,
     /// The bearer token for actions and for reads of rows.
     pub admin_token: Option<SecretString>,
+    /// Whether the API and the page show the bodies of calls and results.
+    pub show_bodies: bool,
 }
 
 /// `[dispatch]`
@@ -54,6 +60,19 @@ pub struct Dispatch {
     pub shutdown_grace: Duration,
     /// After this time a call that does not move is called stuck.
     pub stuck_after: Duration,
+    /// A folder that survives a restart, for answers that could not be recorded before a stop.
+    pub state_dir: Option<PathBuf>,
+}
+
+/// `[retention]`; `None` is for ever.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Retention {
+    /// Calls that have ended, with their attempts and batches.
+    pub finished: Option<Duration>,
+    /// Confirmations.
+    pub results: Option<Duration>,
+    /// The bodies of confirmations.
+    pub result_bodies: Option<Duration>,
 }
 
 /// `[leaf.NAME]`
@@ -63,8 +82,10 @@ pub struct Leaf {
     pub name: String,
     /// Scheme, host, port and base path; no query, no fragment, no user part.
     pub base_url: Url,
-    /// How calls without a `credential` authenticate.
+    /// How calls without a `credential` authenticate, as it was when the configuration was loaded.
     pub auth: Option<Auth>,
+    /// The same and the credentials, following their files.
+    pub secrets: Arc<LeafSecrets>,
     /// The folder of credentials by name, one file each.
     pub credentials_dir: Option<PathBuf>,
     /// For the whole attempt, the body included.
@@ -170,18 +191,8 @@ pub struct Idempotency {
     pub replays: Replays,
 }
 
-/// How an idempotency header's value is written.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum IdempotencyFormat {
-    /// As it is.
-    Raw,
-    /// As a structured-field string (RFC 8941 section 3.3.3).
-    Quoted,
-}
-
 /// What a leaf answers to a key that it knows.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Deserialize, serde::Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Replays {
     /// Successes only; a refused key can be sent again.
@@ -191,7 +202,7 @@ pub enum Replays {
 }
 
 /// What becomes of the calls behind a head that failed, was cancelled or expired.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Deserialize, serde::Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum AfterFailedHead {
     /// The next one goes.
@@ -210,7 +221,7 @@ pub struct Tls {
 }
 
 /// `http2` of a leaf.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Deserialize, serde::Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Http2 {
     /// What TLS negotiates; HTTP/1.1 without TLS.

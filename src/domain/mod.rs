@@ -25,5 +25,6 @@ pub mod call;
 pub mod decision;
 pub mod evidence;
 pub mod outcome;
+pub mod path;
 pub mod request;
 pub mod schedule;

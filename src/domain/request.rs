@@ -67,3 +67,49 @@ pub fn idempotency_value(leaf: &str, key: &str, generation: u32) -> String {
         .collect();
     format!("lh-{hex}")
 }
+
+/// How an idempotency header's value is written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Deserialize, serde::Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum IdempotencyFormat {
+    /// As it is.
+    Raw,
+    /// As a structured-field string (RFC 8941 section 3.3.3).
+    Quoted,
+}
+
+/// The idempotency header's value as it goes over the wire.
+///
+/// `value` comes from [`idempotency_value`]: visible ASCII, so that quoting is all that a structured-field
+/// string needs.
+#[must_use]
+pub fn idempotency_header(format: IdempotencyFormat, value: &str) -> String {
+    match format {
+        IdempotencyFormat::Raw => value.to_owned(),
+        IdempotencyFormat::Quoted => {
+            let escaped = value.replace('\\', "\\\\").replace('"', "\\\"");
+            format!("\"{escaped}\"")
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_idempotency_header_is_written_as_the_leaf_reads_it() {
+        use IdempotencyFormat::{Quoted, Raw};
+        for (format, value, written) in [
+            (Raw, "site:42:repo", "site:42:repo"),
+            (Raw, r#"a"b\c"#, r#"a"b\c"#),
+            (Quoted, "site:42:repo", r#""site:42:repo""#),
+            (Quoted, r#"a"b"#, r#""a\"b""#),
+            (Quoted, r"a\b", r#""a\\b""#),
+            (Quoted, r#"\""#, r#""\\\"""#),
+            (Quoted, "", r#""""#),
+        ] {
+            assert_eq!(idempotency_header(format, value), written, "{value}");
+        }
+    }
+}

@@ -8,7 +8,7 @@ use uuid::Uuid;
 use super::{Row, Store, StoreError, column, count, int4, seconds};
 use crate::domain::{
     call::{CallId, Claimed, Prior},
-    request::{Request, idempotency_value},
+    request::{IdempotencyFormat, Request, idempotency_header, idempotency_value},
 };
 
 /// Claims skip what others lock; only the exclusion of keys can make one wait, for another's claim.
@@ -31,8 +31,8 @@ pub struct Want {
     pub aged: u32,
     /// The credentials that may be used now; an empty string is the leaf's own auth.
     pub credentials: Vec<String>,
-    /// The name of the leaf's idempotency header, where it has one.
-    pub idempotency_header: Option<String>,
+    /// The name of the leaf's idempotency header, where it has one, and how its value is written.
+    pub idempotency: Option<(String, IdempotencyFormat)>,
 }
 
 /// What a round of claiming took.
@@ -123,8 +123,7 @@ impl Store {
             let id: CallId = column(OPERATION, row, "id")?;
             if let Some(call) = claims.claimed.iter_mut().find(|call| call.id == id) {
                 let want = wants.iter().find(|want| want.leaf == call.leaf);
-                let header = want.and_then(|want| want.idempotency_header.as_deref());
-                complete(call, row, header)?;
+                complete(call, row, want.and_then(|want| want.idempotency.as_ref()))?;
             }
         }
         Ok(claims)
@@ -187,7 +186,11 @@ fn claimed(
     })
 }
 
-fn complete(call: &mut Claimed, row: &Row, header: Option<&str>) -> Result<(), StoreError> {
+fn complete(
+    call: &mut Claimed,
+    row: &Row,
+    dialect: Option<&(String, IdempotencyFormat)>,
+) -> Result<(), StoreError> {
     const OPERATION: &str = "read a claimed call";
     call.key = column(OPERATION, row, "key")?;
     call.max_attempts = column::<Option<i32>>(OPERATION, row, "max_attempts")?.map(count);
@@ -205,11 +208,9 @@ fn complete(call: &mut Claimed, row: &Row, header: Option<&str>) -> Result<(), S
             });
         }
     }
-    let idempotency = header.map(|name| {
-        (
-            name.to_owned(),
-            idempotency_value(&call.leaf, &call.key, call.generation),
-        )
+    let idempotency = dialect.map(|(name, format)| {
+        let value = idempotency_value(&call.leaf, &call.key, call.generation);
+        (name.clone(), idempotency_header(*format, &value))
     });
     call.request = request(row, idempotency).map_err(|flaw| flaw.to_string());
     Ok(())

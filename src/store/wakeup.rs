@@ -35,7 +35,7 @@ pub struct Listener {
 pub type Driver = std::pin::Pin<Box<dyn Future<Output = ()> + Send>>;
 
 impl Listener {
-    /// Connects and listens. The driver must be spawned before the first [`Listener::next`].
+    /// Connects and listens. The driver must be spawned before [`Listener::subscribe`].
     ///
     /// # Errors
     /// No connection came about.
@@ -88,25 +88,23 @@ impl Listener {
         Ok(arrived.unwrap_or(false))
     }
 
-    /// Waits for the next hint.
+    /// Waits for the next hint; `None` after a silence in which the connection proved to live.
     ///
     /// # Errors
-    /// The connection broke or no longer answers: a half-open one is found within [`SILENCE`] and
-    /// [`REPLY_WAIT`].
-    pub async fn next(&mut self) -> Result<Hint, StoreError> {
+    /// The connection broke or no longer answers: a half-open one is found within 15 s.
+    pub async fn next_or_silence(&mut self) -> Result<Option<Hint>, StoreError> {
         const OPERATION: &str = "wait for a notification";
-        loop {
-            match tokio::time::timeout(SILENCE, self.hints.recv()).await {
-                Ok(Some(channel)) if channel == "leafhopper_wake" => return Ok(Hint::Work),
-                Ok(Some(channel)) if channel == "leafhopper_instance" => return Ok(Hint::Members),
-                Ok(Some(_)) => {}
-                Ok(None) => return Err(StoreError::other(OPERATION, "the connection ended")),
-                Err(_silence) => {
-                    tokio::time::timeout(REPLY_WAIT, self.client.simple_query(""))
-                        .await
-                        .map_err(|_elapsed| StoreError::other(OPERATION, "no answer within 5 s"))?
-                        .map_err(|error| StoreError::statement(OPERATION, error))?;
-                }
+        match tokio::time::timeout(SILENCE, self.hints.recv()).await {
+            Ok(Some(channel)) if channel == "leafhopper_wake" => Ok(Some(Hint::Work)),
+            Ok(Some(channel)) if channel == "leafhopper_instance" => Ok(Some(Hint::Members)),
+            Ok(Some(_)) => Ok(None),
+            Ok(None) => Err(StoreError::other(OPERATION, "the connection ended")),
+            Err(_silence) => {
+                tokio::time::timeout(REPLY_WAIT, self.client.simple_query(""))
+                    .await
+                    .map_err(|_elapsed| StoreError::other(OPERATION, "no answer within 5 s"))?
+                    .map_err(|error| StoreError::statement(OPERATION, error))?;
+                Ok(None)
             }
         }
     }

@@ -1,1 +1,19 @@
+//! What leafhopper promises, one module for each promise, on a real PostgreSQL and real HTTP.
 
+#![allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
+#![allow(
+    clippy::print_stderr,
+    clippy::print_stdout,
+    reason = "a failing test shows what it has seen"
+)]
+#![allow(
+    clippy::disallowed_methods,
+    reason = "the bans keep the sidecar's own tasks, environment and bodies in one place each"
+)]
+#![allow(dead_code, reason = "the harness offers what the next test needs")]
+
+mod harness;
+
+mod cluster;
+mod instruments;
+mod tidy;

@@ -64,12 +64,11 @@ impl Store {
         Ok(leaves?)
     }
 
-    /// Goes on after the database changed, as [`Store::go_on`], and keeps who said so. Gives how many calls
-    /// were moved.
+    /// Goes on in this database after it changed, and keeps who said so. Gives how many calls were moved.
     ///
     /// # Errors
     /// The database did not answer.
-    pub async fn go_on_by(
+    pub async fn go_on(
         &self,
         by: &By,
         identity: &Identity,

@@ -1,0 +1,26 @@
+# The few commands that working on leafhopper takes. Each gets what is missing on this machine, as root by
+# apt, as anybody else without installing anything. Cargo can be given more words: make test ARGS=cluster
+
+ARGS =
+
+.PHONY: help demo test lint build ready
+
+help: ## Show this list
+	@sed -n 's/^\([a-z]*\):.* ## /\1\t/p' Makefile | expand -t 8
+
+demo: ready ## Run an app, a leaf that misbehaves and the sidecar against a throw-away PostgreSQL
+	cargo run --locked --quiet -- demo $(ARGS)
+
+test: ready ## Run every test, on a PostgreSQL of its own
+	cargo test --locked -- $(ARGS)
+
+lint: ## Check format, lints, documentation and (where cargo-deny is installed) dependencies
+	.ci/lint
+
+build: ## Build the program for use: target/release/leafhopper
+	.ci/compiler
+	cargo build --locked --release
+
+ready:
+	@.ci/compiler
+	@.ci/postgres

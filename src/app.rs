@@ -1,0 +1,261 @@
+//! The running sidecar: puts the parts together, runs until told, drains.
+
+use std::{
+    net::SocketAddr,
+    path::{Path, PathBuf},
+    sync::Arc,
+    time::Duration,
+};
+
+use anyhow::Context as _;
+use tokio::net::TcpListener;
+use uuid::Uuid;
+
+use crate::{
+    admin,
+    config::{Config, Env},
+    engine::{self, Context, Engine, Identity, Lanes},
+    metrics::Metrics,
+    observe::{Observation, Observer},
+    shutdown::{Asked, Signals, Stop, Tasks},
+    store::{
+        Store, StoreError,
+        connect::Connect,
+        migrate::{self, MigrateError},
+    },
+};
+
+/// What `run` was told on the command line.
+#[derive(Debug, Clone)]
+pub struct Setup {
+    /// The configuration that was loaded.
+    pub config: Config,
+    /// Where it came from; SIGHUP reads it again.
+    pub file: PathBuf,
+    /// Migrate first.
+    pub migrate: bool,
+}
+
+/// How it ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Ended {
+    /// Everything under way came to its end.
+    Clean,
+    /// Some calls had to be left in doubt.
+    Doubts,
+    /// A second signal came, or a loop broke: at once.
+    AtOnce,
+}
+
+/// Runs the sidecar until it is told to stop.
+///
+/// # Errors
+/// What a person has to mend before it can run: an address in use, a missing schema, a refused login. A
+/// database that can't be reached is waited for.
+pub async fn run(setup: Setup, env: Env<'static>) -> anyhow::Result<Ended> {
+    let mut signals = Signals::install().context("can't handle signals")?;
+    let config = &setup.config;
+    for warning in &config.warnings {
+        tracing::warn!("{warning}");
+    }
+    let url = Connect::parse(&config.database.url).context("database.url")?;
+    let direct = match &config.database.direct_url {
+        Some(direct) => Connect::parse(direct).context("database.direct_url")?,
+        None => url.clone(),
+    };
+    let metrics = Arc::new(Metrics::new());
+    let lanes = Lanes::default();
+    lanes.configure(config)?;
+    for name in lanes.names() {
+        metrics.touch(&name);
+    }
+    let stop = Stop::default();
+    let (recorder, recordings) = engine::recordings();
+    let context = Arc::new(Context::new(
+        Store::new(url, config.database.pool_size)?,
+        Observer::new(metrics),
+        identity(),
+        lanes,
+        config.dispatch.clone(),
+        stop.clone(),
+        recorder,
+    ));
+
+    let surface = Tasks::default();
+    let address = serve(&surface, &context, config.listen.address, &stop).await?;
+    tracing::info!(
+        listen.address = %address,
+        instance.id = %context.identity.id,
+        "leafhopper {} listens on {address}",
+        env!("CARGO_PKG_VERSION")
+    );
+
+    let ready = prepare(&context, &direct, setup.migrate);
+    tokio::select! {
+        prepared = ready => prepared?,
+        _ = stop_asked(&mut signals) => return Ok(Ended::Clean),
+    }
+    let engine = Engine::start(Arc::clone(&context), recordings, Some(direct), stop);
+    tracing::info!(leaves = ?context.lanes.names(), "dispatching");
+    until_stopped(&mut signals, &context, &engine, setup, env).await;
+
+    let grace = context.dispatch().shutdown_grace;
+    tracing::info!("stopping: {} calls are under way", context.held.len());
+    tokio::select! {
+        clean = engine.drain(grace) => Ok(if clean { Ended::Clean } else { Ended::Doubts }),
+        () = stop_asked(&mut signals) => {
+            tracing::warn!("told to stop a second time: the calls under way are left in doubt");
+            Ok(Ended::AtOnce)
+        }
+    }
+}
+
+fn identity() -> Identity {
+    let host = rustix::system::uname()
+        .nodename()
+        .to_string_lossy()
+        .into_owned();
+    Identity {
+        id: Uuid::now_v7(),
+        name: format!("{host}:{}", std::process::id()),
+    }
+}
+
+async fn stop_asked(signals: &mut Signals) {
+    while signals.next().await != Asked::Stop {}
+}
+
+async fn serve(
+    tasks: &Tasks,
+    context: &Arc<Context>,
+    address: SocketAddr,
+    stop: &Stop,
+) -> anyhow::Result<SocketAddr> {
+    let listener = TcpListener::bind(address)
+        .await
+        .with_context(|| format!("listen.address: can't listen on {address}"))?;
+    let bound = listener.local_addr().context("listen.address")?;
+    tasks.spawn_loop(
+        "admin",
+        stop.waiting.clone(),
+        admin::serve(listener, Arc::clone(context)),
+    );
+    Ok(bound)
+}
+
+/// Waits for the database, and makes sure that it is the one and has the schema.
+async fn prepare(context: &Context, direct: &Connect, migrate: bool) -> anyhow::Result<()> {
+    let schedule = engine::backoff();
+    let mut failures = 0;
+    loop {
+        let prepared = async {
+            if migrate {
+                for step in migrate::migrate(direct).await? {
+                    tracing::info!("applied migration {} ({})", step.version, step.name);
+                }
+            }
+            context.store.check_schema().await?;
+            look_at_origin(context).await.map_err(MigrateError::Store)
+        };
+        match prepared.await {
+            Ok(()) => return Ok(()),
+            Err(MigrateError::Store(error)) if !needs_a_person(&error) => {
+                failures += 1;
+                context.failed(&error);
+                tokio::time::sleep(schedule.delay(failures, None)).await;
+            }
+            Err(error) => return Err(error.into()),
+        }
+    }
+}
+
+/// A refused login, a database that does not exist, a missing right: waiting does not help (PostgreSQL,
+/// appendix A: classes 28, 3D and 42).
+fn needs_a_person(error: &StoreError) -> bool {
+    error.code().is_some_and(|code| {
+        ["28", "3D", "42"]
+            .iter()
+            .any(|class| code.code().starts_with(class))
+    })
+}
+
+/// At start there is no witness of what was committed: any difference stops all sending.
+async fn look_at_origin(context: &Context) -> Result<(), StoreError> {
+    let origin = context.store.origin().await?;
+    if origin.was.is_none() {
+        return context.store.keep_identity(&origin.is).await;
+    }
+    let said = origin.change.is_some();
+    if let Some(difference) = origin.change.clone().or_else(|| origin.difference()) {
+        context.stop_all_sending();
+        context.observer.emit(Observation::DatabaseChanged {
+            difference: &difference,
+        });
+        if !said {
+            context.store.halt(&difference).await?;
+        }
+    }
+    Ok(())
+}
+
+/// Runs until a signal or a broken loop; reloads in between.
+async fn until_stopped(
+    signals: &mut Signals,
+    context: &Context,
+    engine: &Engine,
+    setup: Setup,
+    env: Env<'static>,
+) {
+    let mut current = setup.config;
+    loop {
+        let asked = tokio::select! {
+            asked = signals.next() => asked,
+            () = engine.broken() => Asked::Stop,
+        };
+        match asked {
+            Asked::Stop => return,
+            Asked::Reload => {
+                let reloaded = reload(context, &setup.file, &current, env);
+                let failed = reloaded.is_err();
+                context
+                    .observer
+                    .metrics()
+                    .config_reload_failed
+                    .set(i64::from(failed));
+                match reloaded {
+                    Ok(config) => current = config,
+                    Err(error) => tracing::error!(
+                        "the configuration is refused, the former one stays: {error:#}"
+                    ),
+                }
+            }
+        }
+    }
+}
+
+fn reload(
+    context: &Context,
+    file: &Path,
+    current: &Config,
+    env: Env<'static>,
+) -> anyhow::Result<Config> {
+    let config = Config::load(file, env)?;
+    context.lanes.configure(&config)?;
+    for name in context.lanes.names() {
+        context.observer.metrics().touch(&name);
+    }
+    context.set_dispatch(config.dispatch.clone());
+    for setting in Config::changes_needing_restart(current, &config) {
+        tracing::warn!("{setting} has changed: that takes effect at the next start");
+    }
+    for warning in &config.warnings {
+        tracing::warn!("{warning}");
+    }
+    context.nudges.members.give();
+    context.nudges.work.give();
+    tracing::info!(leaves = ?context.lanes.names(), "the configuration was read again");
+    Ok(config)
+}
+
+/// How long a command waits for the database at most.
+pub const COMMAND_WAIT: Duration = Duration::from_secs(15);

@@ -1,0 +1,141 @@
+//! What one leaf's settings demand of each other, with the consequence spelt out.
+
+use super::{
+    model::{Auth, Leaf},
+    section::Section,
+    values,
+};
+use crate::domain::{decision::Policy, outcome::Class};
+
+/// Checks one leaf as a whole.
+pub(super) fn check(section: &Section<'_>, leaf: &Leaf) {
+    response(section, leaf);
+    doubt(section, leaf);
+    idempotency(section, leaf);
+    transport(section, leaf);
+    later_versions(section);
+}
+
+fn response(section: &Section<'_>, leaf: &Leaf) {
+    // A bytea or a jsonb ends at 1 GiB, and as many bodies as attempts are in memory at once.
+    const MOST: usize = 256 << 20;
+    section.check(
+        "max_response_bytes",
+        (1..=MOST).contains(&leaf.max_response_bytes),
+        "is out of range; 1B to 256MiB, which is held in memory for each attempt under way",
+    );
+}
+
+fn doubt(section: &Section<'_>, leaf: &Leaf) {
+    // Of a faulty probe it is enough to hear what is wrong with it.
+    let has_probe = section.gives("probe");
+    let dedups = section.gives("idempotency");
+    section.check(
+        "exists_on",
+        has_probe || leaf.rules.exists_on.is_empty(),
+        format!(
+            "needs [leaf.{}.probe]: that something exists is not yet that it is ours, so what \
+             exists has to be asked for",
+            leaf.name
+        ),
+    );
+    for (status, class) in &leaf.rules.outcome {
+        if leaf.rules.exists_on.contains(status) {
+            section.fault(
+                "outcome",
+                format!("{status} is named by exists_on too; say it once"),
+            );
+        }
+        section.check(
+            "outcome",
+            *class != Class::Exists || has_probe,
+            format!(
+                "{status} = \"exists\" needs [leaf.{}.probe], as exists_on does",
+                leaf.name
+            ),
+        );
+    }
+    match leaf.in_doubt {
+        Some(Policy::Resend) => section.check(
+            "in_doubt",
+            dedups,
+            format!(
+                "\"resend\" needs [leaf.{}.idempotency]: without it only idempotent methods can \
+                 be sent again safely, and \
+                 they are already; a POST would happen twice. Leave in_doubt out",
+                leaf.name
+            ),
+        ),
+        Some(Policy::Probe) if !has_probe => section.warn(
+            "in_doubt",
+            "is \"probe\", but the leaf has no probe; a call without one of its own is parked",
+        ),
+        Some(Policy::Probe | Policy::Park) | None => {}
+    }
+    let policy = Policy::for_call(leaf.in_doubt, has_probe, dedups, "POST");
+    if policy == Policy::Park && !leaf.rules.outcome.contains_key(&503) {
+        section.warn(
+            "outcome",
+            "calls in doubt are parked, and a 503 without Retry-After leaves a call in doubt; if \
+             this leaf refuses before it \
+             works, say outcome = { 503 = \"retry\" }, else 503 = \"in_doubt\"",
+        );
+    }
+}
+
+fn idempotency(section: &Section<'_>, leaf: &Leaf) {
+    let Some(idempotency) = &leaf.idempotency else {
+        return;
+    };
+    section.check(
+        "idempotency",
+        idempotency.window >= leaf.timeout,
+        format!(
+            "window ({}) is shorter than timeout ({}): the leaf would forget a key while its \
+             request still runs, and a \
+             resend would happen twice",
+            values::shown(idempotency.window),
+            values::shown(leaf.timeout)
+        ),
+    );
+    let auth = match &leaf.auth {
+        None => None,
+        Some(Auth::Bearer(_) | Auth::Basic(_)) => Some("authorization"),
+        Some(Auth::Header { name, .. }) => Some(name.as_str()),
+    };
+    section.check(
+        "idempotency",
+        auth != Some(idempotency.header.as_str()),
+        format!(
+            "header {:?} is the one that `auth` uses",
+            idempotency.header
+        ),
+    );
+}
+
+fn transport(section: &Section<'_>, leaf: &Leaf) {
+    let clear = leaf.base_url.scheme() == "http";
+    let host = leaf.base_url.host_str().unwrap_or_default();
+    let near = host == "localhost" || host.starts_with("127.") || host == "[::1]";
+    if clear && leaf.auth.is_some() && !near {
+        section.warn("base_url", "is http, so the leaf's secret travels in clear");
+    }
+    if clear && section.gives("tls") {
+        section.warn("tls", "has no effect: base_url is http");
+    }
+}
+
+fn later_versions(section: &Section<'_>) {
+    section.check(
+        "verdict",
+        !section.gives("verdict"),
+        "not supported by this version yet; `outcome` maps statuses",
+    );
+    if section.gives("probe") {
+        section.warn(
+            "probe",
+            "this version checks probes but does not ask them yet; a call that would be probed is \
+             parked",
+        );
+    }
+}

@@ -1,0 +1,221 @@
+//! Tests of secrets: read, followed, and never shown.
+
+use secrecy::{ExposeSecret, SecretString};
+
+use super::*;
+
+fn bearer(auth: Result<Option<Auth>, UnknownCredential>) -> String {
+    match auth {
+        Ok(Some(Auth::Bearer(token))) => token.expose_secret().to_owned(),
+        other => panic!("not a bearer token: {other:?}"),
+    }
+}
+
+fn exposed(values: &[SecretString]) -> Vec<&str> {
+    values.iter().map(ExposeSecret::expose_secret).collect()
+}
+
+#[test]
+fn neither_debug_nor_the_dump_shows_a_secret() {
+    let folder = Folder::new("redaction");
+    folder.write("acme", "hunter2-acme");
+    let text = format!(
+        "[database]\nurl = \"postgres://u:hunter2-db@localhost/app\"\n\
+         direct_url = {{ env = \"DIRECT\" }}\n\
+         [listen]\nadmin_token = {{ env = \"ADMIN\" }}\n\
+         [leaf.a]\nbase_url = \"https://x\"\nauth = {{ bearer = {{ env = \"A\" }} }}\n\
+         credentials = {{ dir = \"{}\" }}\n\
+         [leaf.b]\nbase_url = \"https://x\"\n\
+         auth = {{ basic = {{ user = \"me\", password = {{ env = \"A\" }} }} }}\n\
+         [leaf.c]\nbase_url = \"https://x\"\n\
+         auth = {{ header = {{ name = \"X-Key\", value = {{ env = \"A\" }} }} }}",
+        folder.path()
+    );
+    let env = [
+        ("DIRECT", "postgres://u:hunter2%40direct@localhost/app"),
+        ("ADMIN", "hunter2-of-the-admin"),
+        ("A", "hunter2-a"),
+    ];
+    let config = parse_with(&text, &env).unwrap();
+    let dump = config.redacted();
+    for shown in [
+        format!("{config:?}"),
+        format!("{config:#?}"),
+        dump.to_string(),
+        config.warnings.join("\n"),
+    ] {
+        assert!(!shown.contains("hunter2"), "{shown}");
+    }
+    assert_eq!(
+        dump["database"]["url"],
+        "postgres://u:[redacted]@localhost:5432/app?sslmode=prefer"
+    );
+    assert_eq!(dump["leaf"]["c"]["auth"]["header"]["value"], "[redacted]");
+    assert_eq!(dump["leaf"]["a"]["credentials"]["names"][0], "acme");
+    assert_eq!(dump["leaf"]["a"]["timeout"], "30s");
+    assert!(config.warnings[0].starts_with("database.url: holds a password in clear"));
+}
+
+#[test]
+fn a_secret_that_can_not_be_used_is_named_and_not_shown() {
+    let folder = Folder::new("unusable");
+    let empty = folder.write("empty", "\n");
+    let two_lines = folder.write("two", "hunter2\nhunter2\n");
+    let not_utf8 = folder.0.join("bytes");
+    fs::write(&not_utf8, b"hunter2\xff").unwrap();
+    for (secret, said) in [
+        ("\"hunter2\"".to_owned(), "is not written into this file"),
+        (
+            "{ env = \"UNSET\" }".to_owned(),
+            "variable UNSET is not set",
+        ),
+        ("{ env = \"EMPTY\" }".to_owned(), "variable EMPTY is empty"),
+        (
+            "{ env = \"hunter2\" }".to_owned(),
+            "variable that is named here is not set",
+        ),
+        ("{ env = \"CONTROL\" }".to_owned(), "can't carry, at byte 8"),
+        (
+            "{ env = \"SPACE\" }".to_owned(),
+            "begins or ends with a space",
+        ),
+        (format!("{{ file = \"{empty}\" }}"), "empty is empty"),
+        (
+            format!("{{ file = \"{two_lines}\" }}"),
+            "can't carry, at byte 8",
+        ),
+        (
+            format!("{{ file = \"{}\" }}", not_utf8.display()),
+            "is not UTF-8",
+        ),
+        ("{ file = \"/none\" }".to_owned(), "/none can't be read"),
+        ("{}".to_owned(), "names no place"),
+        (
+            "{ env = \"A\", file = \"/b\" }".to_owned(),
+            "names two places",
+        ),
+        (
+            "{ vault = \"hunter2\", env = \"EMPTY\" }".to_owned(),
+            "unknown key",
+        ),
+    ] {
+        let text = format!("[leaf.a]\nbase_url = \"https://x\"\nauth = {{ bearer = {secret} }}");
+        let env = [
+            ("DATABASE_URL", "postgres://localhost/app"),
+            ("EMPTY", ""),
+            ("CONTROL", "hunter2\u{7}"),
+            ("SPACE", " hunter2"),
+        ];
+        let error = parse_with(&text, &env).unwrap_err().to_string();
+        assert!(error.contains("leaf.a.auth.bearer"), "{error}");
+        assert!(error.contains(said), "{secret} gives {error}");
+        assert!(!error.contains("hunter2"), "{error}");
+    }
+}
+
+#[test]
+fn a_url_that_can_not_be_read_is_not_shown() {
+    for url in [
+        "postgres://u:hunter2@h:x/app",
+        "postgres://u:hunter2@x@h/app",
+        "mysql://hunter2",
+    ] {
+        let in_file = parse_with(&format!("[database]\nurl = \"{url}\""), &[]);
+        let in_env = parse_with("", &[("DATABASE_URL", url)]);
+        for refused in [in_file, in_env] {
+            let error = refused.unwrap_err();
+            assert_eq!(error.faults[0].key, "database.url");
+            assert!(!error.to_string().contains("hunter2"), "{error}");
+        }
+    }
+    // A line that is not TOML is not quoted.
+    let error = parse_with("[database]\nurl = \"postgres://u:hunter2@h", &[]).unwrap_err();
+    assert!(!format!("{error} {error:?}").contains("hunter2"), "{error}");
+}
+
+#[test]
+fn secrets_follow_their_files() {
+    let folder = Folder::new("refresh");
+    let own = Folder::new("refresh-own");
+    let token = own.write("token", "first\n");
+    folder.write("acme", "acme-1\n");
+    folder.write(".hidden", "no credential");
+    fs::create_dir_all(folder.0.join("..data")).unwrap();
+    let config = parse_leaf(&format!(
+        "auth = {{ bearer = {{ file = \"{token}\" }} }}\ncredentials = {{ dir = \"{}\" }}",
+        folder.path()
+    ))
+    .unwrap();
+    let secrets = &config.leaves["git"].secrets;
+    assert_eq!(bearer(secrets.auth_for(None)), "first");
+    assert_eq!(bearer(secrets.auth_for(Some("acme"))), "acme-1");
+    assert!(secrets.auth_for(Some("other")).is_err());
+    assert_eq!(secrets.refresh(), Refreshed::default());
+
+    own.write("token", "later\n");
+    folder.write("other", "other-1");
+    let changed = Refreshed {
+        changed: true,
+        problems: Vec::new(),
+    };
+    assert_eq!(secrets.refresh(), changed);
+    assert_eq!(bearer(secrets.auth_for(None)), "later");
+    assert_eq!(secrets.names(), ["acme", "other"]);
+    assert_eq!(
+        exposed(&secrets.all_secret_values()),
+        ["other-1", "acme-1", "later"]
+    );
+
+    // What can't be used any more leaves the former in force; what is gone is gone.
+    own.write("token", "");
+    folder.write("other", "two\nlines");
+    fs::remove_file(folder.0.join("acme")).unwrap();
+    let refreshed = secrets.refresh();
+    assert!(refreshed.changed);
+    assert_eq!(refreshed.problems.len(), 2, "{refreshed:?}");
+    assert!(!format!("{refreshed:?}").contains("lines"));
+    assert_eq!(bearer(secrets.auth_for(None)), "later");
+    assert_eq!(bearer(secrets.auth_for(Some("other"))), "other-1");
+    assert_eq!(secrets.names(), ["other"]);
+}
+
+#[test]
+fn a_basic_password_is_followed_and_known_in_every_form() {
+    let own = Folder::new("basic");
+    let file = own.write("password", "one\r\n");
+    let config = parse_leaf(&format!(
+        "auth = {{ basic = {{ user = \"me\", password = {{ file = \"{file}\" }} }} }}"
+    ))
+    .unwrap();
+    let secrets = &config.leaves["git"].secrets;
+    let basic = || match secrets.auth_for(None) {
+        Ok(Some(Auth::Basic(pair))) => pair.expose_secret().to_owned(),
+        other => panic!("not basic: {other:?}"),
+    };
+    assert_eq!(basic(), "me:one");
+    own.write("password", "two");
+    assert!(secrets.refresh().changed);
+    assert_eq!(basic(), "me:two");
+    assert_eq!(
+        exposed(&secrets.all_secret_values()),
+        ["bWU6dHdv", "me:two", "two"]
+    );
+}
+
+#[test]
+fn a_credential_of_the_wrong_shape_is_a_fault() {
+    let folder = Folder::new("shape");
+    folder.write("acme", "hunter2-without-a-user");
+    folder.write("a b", "x:y");
+    let settings = format!(
+        "auth = {{ basic = {{ user = \"me\", password = {{ env = \"TOKEN\" }} }} }}\n\
+         credentials = {{ dir = \"{}\" }}",
+        folder.path()
+    );
+    let error = parse_leaf(&settings).unwrap_err();
+    let text = error.to_string();
+    assert_eq!(error.faults.len(), 2, "{text}");
+    assert!(text.contains("acme: the secret is not of the form user:password"));
+    assert!(text.contains("a b: a credential's name is made of"));
+    assert!(!text.contains("hunter2"), "{text}");
+}

@@ -1,0 +1,272 @@
+//! One call's life, from its claim to what is recorded of it. Read this first.
+//!
+//! claimed ([`super::dispatcher`]) → is its effect there already? → send ([`crate::leaf`]) → what was seen
+//! → [`classify`] → [`decide`] → record ([`super::recorder`]) → its slot is free.
+//!
+//! An attempt runs to its end once it has started. Nothing drops it: between the send and the record, a
+//! dropped future would be a call in doubt.
+
+use std::{sync::Arc, time::Duration};
+
+use futures_util::FutureExt as _;
+use tokio::time::Instant;
+
+use super::{
+    context::Shared,
+    lane::{Lane, Settings, Slot},
+    recorder::{self, Recorded},
+};
+use crate::{
+    domain::{
+        call::{Claimed, Duty},
+        decision::{Decision, FailReason, Policy, Standing, decide, is_safe},
+        evidence::{Evidence, NotSent, Unanswered},
+        outcome::{Outcome, Trouble, classify},
+        request::Request,
+    },
+    observe::Observation,
+    store::record::{Confirmed, Moved, Next},
+};
+
+/// Handles one claimed call. The slot is held until the call is recorded, so that work stops instead of
+/// piling up while the database can't be reached.
+pub(super) async fn attempt(context: Shared, lane: Arc<Lane>, call: Claimed, slot: Slot) {
+    let recorded = match call.duty() {
+        // Record first: what the leaf already confirmed is never sent again.
+        Duty::Confirmed(generation) => {
+            lane.not_sent();
+            recorder::answered(&context, &call, Next::Prior(generation), None).await
+        }
+        Duty::KeyConflict => {
+            lane.not_sent();
+            let flaw = "the effect of this key was confirmed for another method, path or body";
+            let next = Next::Fail(FailReason::KeyConflict.as_str());
+            recorder::answered(&context, &call, next, Some(flaw)).await
+        }
+        Duty::Unsendable => {
+            lane.not_sent();
+            let flaw = call.request.as_ref().err().map(String::as_str);
+            let next = Next::Fail(FailReason::Unsendable.as_str());
+            recorder::answered(&context, &call, next, flaw).await
+        }
+        Duty::Send => send(&context, &lane, &call).await,
+    };
+    context.held.release(call.id, call.round);
+    report(&context, &call, recorded);
+    drop(slot);
+}
+
+/// Sends the request and records what came of it.
+async fn send(context: &Shared, lane: &Arc<Lane>, call: &Claimed) -> Recorded {
+    let settings = lane.settings();
+    let (Ok(request), leaf) = (&call.request, &settings.leaf) else {
+        return Recorded::Nothing;
+    };
+    let timeout = call.timeout.unwrap_or(leaf.timeout);
+    let credential = request.credential.as_deref().unwrap_or_default();
+    if let Err(wait) = lane.admit(credential, timeout) {
+        // Its breaker has opened since the claim, or another call is the one to try.
+        lane.not_sent();
+        let next = if call.in_doubt {
+            Next::Resend(wait)
+        } else {
+            Next::Retry(wait)
+        };
+        return recorder::answered(context, call, next, None).await;
+    }
+
+    let started = Instant::now();
+    context.observer.emit(Observation::Sending {
+        leaf: &lane.name,
+        waited: call.waited,
+    });
+    let evidence = exchange(context, &settings, request, timeout).await;
+    let took = started.elapsed();
+
+    let outcome = classify(&evidence, &leaf.rules);
+    listen_to(context, lane, credential, outcome, &evidence);
+    context.observer.emit(Observation::Attempted {
+        leaf: &lane.name,
+        call: call.id,
+        attempt: call.attempt,
+        class: outcome.class().as_str(),
+        took,
+    });
+
+    let dedups = leaf.idempotency.is_some();
+    let has_probe = call.has_probe || leaf.probe.is_some();
+    let decision = decide(
+        &Standing {
+            spent: call.spent,
+            max_attempts: call.max_attempts.unwrap_or(leaf.retry.max_attempts),
+            in_doubt: call.in_doubt,
+            policy: Policy::for_call(leaf.in_doubt, has_probe, dedups, &request.method),
+            keyed: dedups,
+            safe: is_safe(&request.method),
+        },
+        outcome,
+    );
+    match (decision, evidence) {
+        (Decision::Confirm, Evidence::Answered(answer)) => {
+            recorder::confirmed(context, call, request, answer, took).await
+        }
+        (decision, evidence) => {
+            let next = next(&settings, call, decision);
+            recorder::unconfirmed(context, call, next, outcome, evidence, took).await
+        }
+    }
+}
+
+/// The HTTP exchange; given up only where the process must end, and then nobody knows.
+async fn exchange(
+    context: &Shared,
+    settings: &Settings,
+    request: &Request,
+    timeout: Duration,
+) -> Evidence {
+    let Ok(auth) = settings
+        .leaf
+        .secrets
+        .auth_for(request.credential.as_deref())
+    else {
+        let gone = "its credential is gone since it was claimed".to_owned();
+        return Evidence::NotSent(NotSent::Unconnected(gone));
+    };
+    let may_send = || context.may_send();
+    let sending = settings
+        .client
+        .send(request, auth.as_ref(), timeout, &may_send);
+    let sending = std::panic::AssertUnwindSafe(sending).catch_unwind();
+    let unanswered = |error: &str| {
+        Evidence::Unanswered(Unanswered {
+            error: error.to_owned(),
+            status: None,
+        })
+    };
+    tokio::select! {
+        evidence = sending => evidence.unwrap_or_else(|_panic| unanswered("the client panicked")),
+        () = context.stop.waiting.cancelled() => {
+            unanswered("the sidecar was stopped while it waited for the answer")
+        }
+    }
+}
+
+/// What the attempt says about the leaf as a whole.
+fn listen_to(
+    context: &Shared,
+    lane: &Lane,
+    credential: &str,
+    outcome: Outcome,
+    evidence: &Evidence,
+) {
+    let trouble = match outcome {
+        Outcome::Retry(retry) => retry.trouble,
+        Outcome::Confirmed
+        | Outcome::Exists
+        | Outcome::InDoubt
+        | Outcome::Rejected
+        | Outcome::Unsendable => None,
+    };
+    // Without an answer and without a failed connection, nothing was learned.
+    if trouble.is_none() && !matches!(evidence, Evidence::Answered(_)) {
+        return;
+    }
+    if trouble == Some(Trouble::Credential) {
+        context.nudges.credentials.give();
+    }
+    if let Some(change) = lane.heard(credential, trouble) {
+        context.observer.emit(Observation::Breaker {
+            leaf: &lane.name,
+            open: change.open,
+            why: &change.why,
+        });
+        context.nudges.members.give();
+    }
+}
+
+/// The decision with its delay: the leaf's `Retry-After` is a lower bound to the backoff, up to a limit.
+fn next(settings: &Settings, call: &Claimed, decision: Decision) -> (Next, bool) {
+    let retry = &settings.leaf.retry;
+    let delay = |at_least: Option<Duration>| {
+        let at_least = at_least.map(|wanted| wanted.min(retry.retry_after_max));
+        retry.schedule.delay(call.attempt, at_least)
+    };
+    match decision {
+        Decision::Retry { spends, at_least } => (Next::Retry(delay(at_least)), spends),
+        Decision::Resend { spends, at_least } => (Next::Resend(delay(at_least)), spends),
+        Decision::Park(reason) => (Next::Park(reason.as_str()), true),
+        Decision::Fail(FailReason::Unsendable) => {
+            (Next::Fail(FailReason::Unsendable.as_str()), false)
+        }
+        Decision::Fail(reason) => (Next::Fail(reason.as_str()), true),
+        // Confirmed without an answer can't be; nobody knows what it would be.
+        Decision::Confirm => (Next::Park("no_probe"), true),
+    }
+}
+
+/// Tells everyone who wants to know.
+fn report(context: &Shared, call: &Claimed, recorded: Recorded) {
+    let leaf = call.leaf.as_str();
+    let mut ended = false;
+    match recorded {
+        Recorded::Confirmed(how) => {
+            ended = how != Confirmed::Again;
+            context.observer.emit(Observation::Confirmed {
+                leaf,
+                call: call.id,
+                how,
+            });
+            context
+                .news
+                .results
+                .store(true, std::sync::atomic::Ordering::SeqCst);
+            context.nudges.news.give();
+        }
+        Recorded::Moved(Next::Prior(_), Moved::To { .. }) => {
+            ended = true;
+            context.observer.emit(Observation::Prior {
+                leaf,
+                call: call.id,
+            });
+        }
+        Recorded::Moved(
+            next,
+            Moved::To {
+                state,
+                may_fail_batch,
+            },
+        ) => {
+            let reason = match next {
+                Next::Park(reason) | Next::Fail(reason) => Some(reason),
+                Next::Retry(_) | Next::Resend(_) | Next::Prior(_) => None,
+            };
+            ended = matches!(state.as_str(), "failed" | "cancelled" | "confirmed");
+            if ended || state == "parked" {
+                context
+                    .news
+                    .calls
+                    .store(true, std::sync::atomic::Ordering::SeqCst);
+                context.nudges.news.give();
+            }
+            if may_fail_batch {
+                context.nudges.batch.give();
+            }
+            context.observer.emit(Observation::Moved {
+                leaf,
+                call: call.id,
+                state: &state,
+                reason,
+            });
+        }
+        Recorded::Moved(_, Moved::Superseded | Moved::Locked) => {
+            context.observer.emit(Observation::Superseded {
+                leaf,
+                call: call.id,
+            });
+        }
+        Recorded::Nothing => {}
+    }
+    if let (true, Some(key)) = (ended, &call.ordering_key) {
+        context.head_ended((leaf.to_owned(), key.clone()));
+    }
+}

@@ -1,0 +1,55 @@
+//! Batches: writes down that one is cancelled, and cancels its waiting calls, whatever their leaf's state.
+//!
+//! The announcement itself is older: a call that fails writes it with its own end, and no claim takes a call
+//! of that batch from then on.
+
+use tokio_util::sync::CancellationToken;
+
+use super::{
+    context::Shared,
+    driver::{self, More, Pass},
+};
+use crate::{
+    observe::Observation,
+    shutdown::Tasks,
+    store::{StoreError, sweep::CHUNK},
+};
+
+pub(super) fn spawn(tasks: &Tasks, context: &Shared, until: &CancellationToken) {
+    driver::spawn(tasks, context, Batcher, context.nudges.batch.clone(), until);
+}
+
+#[derive(Debug)]
+struct Batcher;
+
+impl Pass for Batcher {
+    const NAME: &'static str = "batcher";
+
+    async fn pass(&mut self, context: &Shared) -> Result<More, StoreError> {
+        context.store.announce_batches().await?;
+        let cancelled = context.store.sweep_batches().await?;
+        for leaf in &cancelled {
+            let known = context.lanes.get(leaf).is_some();
+            let leaf = if known { leaf } else { crate::metrics::UNKNOWN };
+            context.observer.emit(Observation::Ended {
+                leaf,
+                state: "cancelled",
+            });
+        }
+        if !cancelled.is_empty() {
+            context
+                .news
+                .calls
+                .store(true, std::sync::atomic::Ordering::SeqCst);
+            context.nudges.news.give();
+            // A cancelled head lets the next of its ordering key go.
+            context.nudges.order.give();
+        }
+        let cut = cancelled.len() >= usize::try_from(CHUNK).unwrap_or(usize::MAX);
+        Ok(if cut { More::Now } else { More::Later })
+    }
+
+    fn interval(&self, context: &Shared) -> std::time::Duration {
+        context.dispatch().poll_interval * 2
+    }
+}

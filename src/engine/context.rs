@@ -1,0 +1,239 @@
+//! What all loops share.
+
+use std::{
+    sync::{
+        Arc, Mutex, PoisonError, RwLock,
+        atomic::{AtomicBool, AtomicI64, AtomicU32, Ordering},
+    },
+    time::Duration,
+};
+
+use tokio::{sync::mpsc, time::Instant};
+use uuid::Uuid;
+
+use super::{held::Held, lane::Lanes, lease::Lease, recorder::Recording};
+use crate::{
+    config::Dispatch,
+    observe::{Observation, Observer},
+    shutdown::{Nudge, Stop},
+    store::{Store, StoreError, order::OrderingKey},
+};
+
+/// Who this instance is.
+#[derive(Debug, Clone)]
+pub(crate) struct Identity {
+    /// Names its claims; new for each process.
+    pub(crate) id: Uuid,
+    /// Host and process, for people.
+    pub(crate) name: String,
+}
+
+/// Hints between loops.
+#[derive(Debug, Default)]
+pub(crate) struct Nudges {
+    /// New work may be there.
+    pub(crate) work: Nudge,
+    /// A slot has become free.
+    pub(crate) slot: Nudge,
+    /// Instances came or went, or a person closed a breaker.
+    pub(crate) members: Nudge,
+    /// A call in doubt may be due.
+    pub(crate) doubt: Nudge,
+    /// A batch may be cancelled.
+    pub(crate) batch: Nudge,
+    /// An ordering key may have a next call.
+    pub(crate) order: Nudge,
+    /// A credential was refused: its file may have changed.
+    pub(crate) credentials: Nudge,
+    /// There is something to tell listeners.
+    pub(crate) news: Nudge,
+}
+
+/// When each loop last turned, for liveness.
+#[derive(Debug, Default)]
+pub(crate) struct Turns {
+    loops: Mutex<Vec<(&'static str, Instant, Duration)>>,
+}
+
+impl Turns {
+    /// The loop has turned, and will again within `patience` if it lives.
+    pub(crate) fn turned(&self, name: &'static str, patience: Duration) {
+        let mut loops = self.loops.lock().unwrap_or_else(PoisonError::into_inner);
+        let now = Instant::now();
+        match loops.iter_mut().find(|(known, ..)| *known == name) {
+            Some(turn) => *turn = (name, now, patience),
+            None => loops.push((name, now, patience)),
+        }
+    }
+
+    /// Loops that have not turned within their patience.
+    pub(crate) fn stalled(&self) -> Vec<&'static str> {
+        let loops = self.loops.lock().unwrap_or_else(PoisonError::into_inner);
+        let late = loops
+            .iter()
+            .filter(|(_, at, patience)| at.elapsed() > *patience);
+        late.map(|(name, ..)| *name).collect()
+    }
+}
+
+/// What happened since listeners were last told.
+#[derive(Debug, Default)]
+pub(crate) struct News {
+    pub(crate) results: AtomicBool,
+    pub(crate) calls: AtomicBool,
+}
+
+/// All that the loops share.
+#[derive(Debug)]
+pub(crate) struct Context {
+    pub(crate) store: Store,
+    pub(crate) observer: Observer,
+    pub(crate) identity: Identity,
+    pub(crate) lanes: Lanes,
+    pub(crate) held: Held,
+    pub(crate) lease: Lease,
+    pub(crate) stop: Stop,
+    pub(crate) nudges: Nudges,
+    pub(crate) turns: Turns,
+    pub(crate) news: News,
+    pub(crate) recorder: mpsc::UnboundedSender<Recording>,
+    /// Ordering keys whose head has ended.
+    pub(crate) ended_heads: Mutex<Vec<OrderingKey>>,
+    /// Instances that this one has seen to be dead.
+    pub(crate) dead: Mutex<Vec<Uuid>>,
+    /// The last renewal of the lease that was committed.
+    pub(crate) last_beat: AtomicI64,
+    /// The database was found changed; nothing is sent.
+    pub(crate) database_changed: AtomicBool,
+    /// The last round of claiming went through.
+    pub(crate) claims_work: AtomicBool,
+    /// The last group was recorded.
+    pub(crate) records_work: AtomicBool,
+    failing: AtomicU32,
+    /// The mark that this instance sleeps is set until about then.
+    asleep_until: Mutex<Option<Instant>>,
+    dispatch: RwLock<Dispatch>,
+}
+
+impl Context {
+    pub(crate) fn new(
+        store: Store,
+        observer: Observer,
+        identity: Identity,
+        lanes: Lanes,
+        dispatch: Dispatch,
+        stop: Stop,
+        recorder: mpsc::UnboundedSender<Recording>,
+    ) -> Self {
+        Self {
+            store,
+            observer,
+            identity,
+            lanes,
+            held: Held::default(),
+            lease: Lease::default(),
+            stop,
+            nudges: Nudges::default(),
+            turns: Turns::default(),
+            news: News::default(),
+            recorder,
+            ended_heads: Mutex::default(),
+            dead: Mutex::default(),
+            last_beat: AtomicI64::new(0),
+            database_changed: AtomicBool::new(false),
+            claims_work: AtomicBool::new(false),
+            records_work: AtomicBool::new(true),
+            failing: AtomicU32::new(0),
+            asleep_until: Mutex::default(),
+            dispatch: RwLock::new(dispatch),
+        }
+    }
+
+    pub(crate) fn dispatch(&self) -> Dispatch {
+        self.dispatch
+            .read()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone()
+    }
+
+    pub(crate) fn set_dispatch(&self, dispatch: Dispatch) {
+        *self
+            .dispatch
+            .write()
+            .unwrap_or_else(PoisonError::into_inner) = dispatch;
+    }
+
+    /// A database operation failed. Only the first since a success is logged: an outage is one line.
+    pub(crate) fn failed(&self, error: &StoreError) {
+        let first = self.failing.fetch_add(1, Ordering::Relaxed) == 0;
+        self.observer
+            .emit(Observation::DatabaseError { error, first });
+    }
+
+    /// A database operation went through.
+    pub(crate) fn worked(&self) {
+        let failures = self.failing.swap(0, Ordering::Relaxed);
+        if failures > 0 {
+            tracing::info!(
+                failures,
+                "the database answers again after {failures} failures"
+            );
+        }
+    }
+
+    /// Whether the mark in the database covers a sleep of this length.
+    pub(crate) fn announced_sleep(&self, sleep: Duration) -> bool {
+        let until = *self
+            .asleep_until
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        until.is_some_and(|until| Instant::now() + sleep < until)
+    }
+
+    /// The mark is set, for this long.
+    pub(crate) fn sleep_was_announced(&self, duration: Duration) {
+        *self
+            .asleep_until
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner) = Some(Instant::now() + duration);
+    }
+
+    /// Whether something may be sent now.
+    pub(crate) fn may_send(&self) -> bool {
+        self.lease.runs() && !self.database_changed.load(Ordering::SeqCst)
+    }
+
+    /// Nothing is sent any more, until a person says how to go on.
+    pub(crate) fn stop_all_sending(&self) {
+        self.database_changed.store(true, Ordering::SeqCst);
+    }
+
+    /// An ordered call has ended: the next of its key may go.
+    pub(crate) fn head_ended(&self, key: OrderingKey) {
+        self.ended_heads
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .push(key);
+        self.nudges.order.give();
+    }
+
+    /// Why this instance is not ready, or `None`.
+    pub(crate) fn unready(&self) -> Option<&'static str> {
+        if self.stop.claiming.is_cancelled() {
+            Some("stopping")
+        } else if self.database_changed.load(Ordering::SeqCst) {
+            Some("the database is not the one it was: leafhopper resume --all --as probe|resend")
+        } else if !self.lease.runs() {
+            Some("its lease does not run: the database can't be reached")
+        } else if !self.claims_work.load(Ordering::SeqCst) {
+            Some("claiming does not work")
+        } else if !self.records_work.load(Ordering::SeqCst) {
+            Some("recording does not work")
+        } else {
+            None
+        }
+    }
+}
+
+/// A shared context.
+pub(crate) type Shared = Arc<Context>;

@@ -1,0 +1,261 @@
+//! Claims calls for free slots and starts their attempts.
+//!
+//! It never claims more than can be sent at once: so a claim is the durable mark "may have been sent", and
+//! a lease that runs out is a doubt. It polls; notifications only make it look sooner.
+
+use std::{
+    sync::{Arc, atomic::Ordering},
+    time::Duration,
+};
+
+use tokio::time::Instant;
+
+use super::{
+    attempt::attempt,
+    context::Shared,
+    driver::backoff,
+    lane::{Lane, Slot},
+};
+use crate::{
+    observe::Observation,
+    shutdown::{Stop, Tasks},
+    store::{
+        StoreError,
+        claim::{Claims, Want},
+    },
+};
+
+/// While work comes in, it looks this often.
+const AWAKE_POLL: Duration = Duration::from_millis(2);
+
+/// So long after the last work that was found.
+const AWAKE_FOR: Duration = Duration::from_millis(250);
+
+/// A call whose credential can't be used is looked at again after this time.
+const PUT_OFF: Duration = Duration::from_secs(5);
+
+/// A claim that meets another is tried again so often before it waits for the next round.
+const CLAIM_TRIES: u32 = 3;
+
+const NAME: &str = "dispatcher";
+
+/// Spawns the dispatcher; it ends with `stop.claiming`.
+pub(super) fn spawn(tasks: &Tasks, context: &Shared, attempts: &Tasks, stop: &Stop) {
+    let dispatcher = Dispatcher {
+        context: context.clone(),
+        attempts: attempts.clone(),
+        last_work: Instant::now(),
+        backlog: false,
+        failures: 0,
+    };
+    let claiming = stop.claiming.clone();
+    let stopped = claiming.clone();
+    tasks.spawn_loop(NAME, claiming, async move {
+        let mut dispatcher = dispatcher;
+        while !stopped.is_cancelled() {
+            let wait = dispatcher.round().await;
+            dispatcher
+                .context
+                .turns
+                .turned(NAME, wait + Duration::from_secs(60));
+            let nudges = &dispatcher.context.nudges;
+            let (failed, backlog) = (dispatcher.failures > 0, dispatcher.backlog);
+            let hint = async {
+                match (failed, backlog) {
+                    // A hint does not shorten a backoff.
+                    (true, _) => std::future::pending().await,
+                    // With a backlog every free slot is to be filled.
+                    (false, true) => nudges.slot.taken().await,
+                    (false, false) => nudges.work.taken().await,
+                }
+            };
+            tokio::select! {
+                () = stopped.cancelled() => {}
+                () = hint => {}
+                () = tokio::time::sleep(wait) => {}
+            }
+        }
+    });
+}
+
+struct Dispatcher {
+    context: Shared,
+    attempts: Tasks,
+    last_work: Instant,
+    /// The last round left due calls behind, for want of slots.
+    backlog: bool,
+    failures: u32,
+}
+
+impl Dispatcher {
+    /// Claims once, starts what was claimed, and says how long to wait.
+    async fn round(&mut self) -> Duration {
+        let poll = self.context.dispatch().poll_interval;
+        if !self.context.may_send() {
+            // The lease does not run, or the database is another: the loops that know will say so.
+            self.backlog = false;
+            return poll;
+        }
+        let (wants, look_again) = self.wants();
+        let until_again = |wait: Duration| match look_again {
+            Some(at) => wait.min(at.saturating_duration_since(Instant::now()).max(AWAKE_POLL)),
+            None => wait,
+        };
+        if wants.is_empty() {
+            // All slots are taken, or no leaf may be tried: a free slot or the time wakes it.
+            self.backlog = true;
+            return until_again(poll);
+        }
+        match self.claim(&wants).await {
+            Ok((taken, more)) => {
+                self.failures = 0;
+                self.context.claims_work.store(true, Ordering::SeqCst);
+                self.context.worked();
+                if taken > 0 {
+                    self.last_work = Instant::now();
+                }
+                self.backlog = more;
+                if more {
+                    return until_again(poll);
+                }
+                if self.last_work.elapsed() < AWAKE_FOR {
+                    return until_again(AWAKE_POLL);
+                }
+                if taken == 0 && self.sleep_announced(poll).await {
+                    return until_again(poll);
+                }
+                Duration::ZERO
+            }
+            Err(error) => {
+                self.failures += 1;
+                self.context.claims_work.store(false, Ordering::SeqCst);
+                self.context.failed(&error);
+                backoff().delay(self.failures, None)
+            }
+        }
+    }
+
+    /// What each lane can take, and when one that can't is to be looked at again.
+    fn wants(&self) -> (Vec<Want>, Option<Instant>) {
+        let now = Instant::now();
+        let mut look_again: Option<Instant> = None;
+        let mut wants = Vec::new();
+        for lane in self.context.lanes.all() {
+            match lane.want(now) {
+                Ok(want) => wants.push(want),
+                Err(Some(at)) => {
+                    look_again = Some(look_again.map_or(at, |earlier| earlier.min(at)));
+                }
+                Err(None) => {}
+            }
+        }
+        (wants, look_again)
+    }
+
+    /// One round of claiming. Gives how many calls it took, and whether there may be more.
+    async fn claim(&self, wants: &[Want]) -> Result<(usize, bool), StoreError> {
+        let started = Instant::now();
+        let claims = self.claim_together(wants).await?;
+        let taken = claims.claimed.len();
+        self.context.observer.emit(Observation::Claimed {
+            calls: taken,
+            took: started.elapsed(),
+        });
+        let mut full = claims.put_off > 0;
+        for want in wants {
+            let calls = claims
+                .claimed
+                .iter()
+                .filter(|call| call.leaf == want.leaf)
+                .count();
+            let calls = u32::try_from(calls).unwrap_or(u32::MAX);
+            full |= calls >= want.slots;
+            if let Some(lane) = self.context.lanes.get(&want.leaf) {
+                lane.claimed(want, calls);
+            }
+        }
+        for mut call in claims.claimed {
+            // The time from the claim to here is part of the way from the commit to the send.
+            call.waited += started.elapsed();
+            // A reload may have taken the leaf away: what was claimed for it is given back by the reclaimer.
+            let Some(lane) = self.context.lanes.get(&call.leaf) else {
+                self.context.held.release(call.id, call.round);
+                continue;
+            };
+            self.start(lane, call);
+        }
+        Ok((taken, full))
+    }
+
+    fn start(&self, lane: Arc<Lane>, call: crate::domain::call::Claimed) {
+        let slot = Slot::take(&lane, &self.context.nudges.slot);
+        self.attempts
+            .spawn("attempt", attempt(self.context.clone(), lane, call, slot));
+    }
+
+    /// Claims for all leaves at once; where that meets another claim for the same key again and again, leaf
+    /// by leaf and call by call, so that one row can't stop the others.
+    async fn claim_together(&self, wants: &[Want]) -> Result<Claims, StoreError> {
+        for _ in 1..CLAIM_TRIES {
+            match self.claim_round(wants).await {
+                Err(error) if error.is_contention() => {}
+                other => return other,
+            }
+        }
+        let mut all = Claims::default();
+        for want in wants {
+            let one = Want {
+                slots: 1,
+                aged: 0,
+                ..want.clone()
+            };
+            match self.claim_round(&[one]).await {
+                Ok(claims) => {
+                    all.put_off += claims.put_off;
+                    all.claimed.extend(claims.claimed);
+                }
+                Err(error) if error.is_contention() => self.context.failed(&error),
+                Err(error) if all.claimed.is_empty() => return Err(error),
+                Err(error) => {
+                    self.context.failed(&error);
+                    break;
+                }
+            }
+        }
+        Ok(all)
+    }
+
+    async fn claim_round(&self, wants: &[Want]) -> Result<Claims, StoreError> {
+        let held = &self.context.held;
+        let round = held.open_round();
+        let claims = self
+            .context
+            .store
+            .claim(self.context.identity.id, round, wants, PUT_OFF)
+            .await;
+        let taken = claims
+            .as_ref()
+            .map(|claims| claims.claimed.iter().map(|call| call.id));
+        match taken {
+            Ok(taken) => held.close_round(round, taken),
+            // The commit may have taken place all the same; the reclaimer gives back what it took.
+            Err(_) => held.close_round(round, []),
+        }
+        claims
+    }
+
+    /// Says in the database that this instance sleeps, so that an insert wakes it. `false` the first time:
+    /// what came in before the mark was set is looked for once more.
+    async fn sleep_announced(&mut self, poll: Duration) -> bool {
+        // The mark outlives the sleep by so much that it needs renewal only now and then.
+        let announced = self.context.announced_sleep(poll);
+        if announced {
+            return true;
+        }
+        match self.context.store.announce_sleep(poll * 8).await {
+            Ok(()) => self.context.sleep_was_announced(poll * 6),
+            Err(error) => self.context.failed(&error),
+        }
+        false
+    }
+}

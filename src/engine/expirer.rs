@@ -1,0 +1,54 @@
+//! Ends waiting calls at their time: deadlines, and what was tried for too long. For every leaf, known or
+//! not, paused or not.
+
+use tokio_util::sync::CancellationToken;
+
+use super::{
+    context::Shared,
+    driver::{self, More, Pass},
+};
+use crate::{
+    observe::Observation,
+    shutdown::{Nudge, Tasks},
+    store::{StoreError, sweep::CHUNK},
+};
+
+pub(super) fn spawn(tasks: &Tasks, context: &Shared, until: &CancellationToken) {
+    driver::spawn(tasks, context, Expirer, Nudge::default(), until);
+}
+
+#[derive(Debug)]
+struct Expirer;
+
+impl Pass for Expirer {
+    const NAME: &'static str = "expirer";
+
+    async fn pass(&mut self, context: &Shared) -> Result<More, StoreError> {
+        let ended = context.store.expire().await?;
+        let cut = ended.len() >= usize::try_from(CHUNK).unwrap_or(usize::MAX);
+        for call in ended {
+            let known = context.lanes.get(&call.leaf).is_some();
+            let leaf = if known {
+                call.leaf.as_str()
+            } else {
+                crate::metrics::UNKNOWN
+            };
+            context.observer.emit(Observation::Ended {
+                leaf,
+                state: &call.state,
+            });
+            if call.in_batch {
+                context.nudges.batch.give();
+            }
+            if let Some(key) = call.ordering_key {
+                context.head_ended(key);
+            }
+            context
+                .news
+                .calls
+                .store(true, std::sync::atomic::Ordering::SeqCst);
+            context.nudges.news.give();
+        }
+        Ok(if cut { More::Now } else { More::Later })
+    }
+}

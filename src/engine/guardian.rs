@@ -1,0 +1,75 @@
+//! Is this still the same database? Compared at start ([`crate::app`]) and then again and again, so also
+//! after every reconnect. Where it is not, or where it lost what was committed, all sending stops.
+
+use std::{sync::atomic::Ordering, time::Duration};
+
+use tokio_util::sync::CancellationToken;
+
+use super::{
+    context::Shared,
+    driver::{self, More, Pass},
+};
+use crate::{
+    observe::Observation,
+    shutdown::{Nudge, Tasks},
+    store::StoreError,
+};
+
+pub(super) fn spawn(tasks: &Tasks, context: &Shared, until: &CancellationToken) {
+    driver::spawn(tasks, context, Guardian, Nudge::default(), until);
+}
+
+#[derive(Debug)]
+struct Guardian;
+
+impl Pass for Guardian {
+    const NAME: &'static str = "guardian";
+
+    async fn pass(&mut self, context: &Shared) -> Result<More, StoreError> {
+        // What this instance knows to be committed is read before the database is asked.
+        let beat = context.last_beat.load(Ordering::SeqCst);
+        let held = context.held.snapshot().calls;
+        let origin = context.store.origin().await?;
+        let mut difference = origin.change.clone();
+        if difference.is_none() {
+            difference = context.store.lost(context.identity.id, beat, &held).await?;
+        }
+        if difference.is_none() && origin.only_timeline_differs() && beat > 0 {
+            // A standby was promoted, and it has all that this instance knows of.
+            tracing::warn!(
+                "the database was failed over to timeline {}; nothing that was committed here is lost",
+                origin.is.timeline
+            );
+            context.store.follow_timeline(origin.is.timeline).await?;
+        } else if difference.is_none() {
+            difference = origin.difference();
+        }
+        match difference {
+            Some(difference) => stop_sending(context, &difference, origin.change.is_some()).await?,
+            None => {
+                if context.database_changed.swap(false, Ordering::SeqCst) {
+                    tracing::warn!("a person said how to go on: calls are sent again");
+                    context.nudges.work.give();
+                }
+            }
+        }
+        Ok(More::Later)
+    }
+
+    fn interval(&self, context: &Shared) -> Duration {
+        context.dispatch().lease / 6
+    }
+}
+
+async fn stop_sending(context: &Shared, difference: &str, said: bool) -> Result<(), StoreError> {
+    if !context.database_changed.swap(true, Ordering::SeqCst) {
+        context
+            .observer
+            .emit(Observation::DatabaseChanged { difference });
+    }
+    if said {
+        Ok(())
+    } else {
+        context.store.halt(difference).await
+    }
+}

@@ -1,0 +1,289 @@
+//! Renews the lease, publishes what this instance can do, and shares the leaves' limits out among the
+//! instances that live.
+//!
+//! The n-th of L instances that know a leaf gets N / L of its concurrency, and one more if n < N mod L. A
+//! share shrinks at once. It grows only after every other live instance has published the same membership,
+//! which each does only when no more of its calls are under way than its new share: so the limit is never
+//! exceeded, whoever comes or goes.
+
+use std::{
+    collections::{BTreeSet, HashMap},
+    sync::{PoisonError, atomic::Ordering},
+    time::Duration,
+};
+
+use sha2::{Digest as _, Sha256};
+use tokio_util::sync::CancellationToken;
+use uuid::Uuid;
+
+use super::{
+    context::Shared,
+    driver::{self, More, Pass},
+    lease::BootTime,
+};
+use crate::{
+    observe::Observation,
+    shutdown::Tasks,
+    store::{StoreError, instance::Member},
+};
+
+/// So often in one lease it is renewed.
+const RENEWALS: u32 = 6;
+
+/// An instance is dead for this one only after so many looks without a renewal, in a row, whatever the
+/// database's clock says: after an outage everyone gets the time to renew first.
+const LOOKS: u32 = 3;
+
+pub(super) fn spawn(tasks: &Tasks, context: &Shared, until: &CancellationToken) {
+    let pass = Heartbeat::default();
+    driver::spawn(tasks, context, pass, context.nudges.members.clone(), until);
+}
+
+#[derive(Debug, Default)]
+struct Heartbeat {
+    /// What was published last, and the membership that the shares rest on.
+    published: String,
+    membership: String,
+    leaves: BTreeSet<String>,
+    resumed: Option<HashMap<String, f64>>,
+    /// The beat of each other instance, and in how many looks it was the same.
+    seen: HashMap<Uuid, (i64, u32)>,
+}
+
+impl Pass for Heartbeat {
+    const NAME: &'static str = "heartbeat";
+
+    async fn pass(&mut self, context: &Shared) -> Result<More, StoreError> {
+        let renewed = self.renew(context).await;
+        match &renewed {
+            Ok(()) => context.observer.emit(Observation::Renewed),
+            Err(_) => {
+                context.observer.emit(Observation::RenewalFailed);
+                // Only an unbroken row of looks says that somebody else does not renew.
+                self.seen.clear();
+            }
+        }
+        renewed?;
+        let members = context.store.members().await?;
+        self.look_at_others(context, &members);
+        let more = self.share_out(context, &members);
+        self.resume(context).await?;
+        Ok(more)
+    }
+
+    fn interval(&self, context: &Shared) -> Duration {
+        context.dispatch().lease / RENEWALS
+    }
+}
+
+impl Heartbeat {
+    async fn renew(&mut self, context: &Shared) -> Result<(), StoreError> {
+        let dispatch = context.dispatch();
+        let published: serde_json::Map<String, serde_json::Value> = context
+            .lanes
+            .all()
+            .iter()
+            .map(|lane| {
+                let value = serde_json::to_value(lane.published()).unwrap_or_default();
+                (lane.name.clone(), value)
+            })
+            .collect();
+        let leaves = serde_json::Value::Object(published).to_string();
+        self.publish_settings(context).await?;
+        let asked = BootTime::now();
+        let id = context.identity.id;
+        let beat = context
+            .store
+            .heartbeat(id, dispatch.lease, &leaves, &self.membership)
+            .await?;
+        match beat {
+            Some(beat) => {
+                context.lease.renewed(asked, dispatch.lease);
+                context.last_beat.store(beat, Ordering::SeqCst);
+            }
+            None => {
+                if !self.published.is_empty() {
+                    context.observer.emit(Observation::TakenForDead);
+                }
+                // What was claimed is in doubt for the others; this instance starts anew.
+                context.lease.lost();
+                let name = &context.identity.name;
+                context
+                    .store
+                    .register(id, name, dispatch.lease, &leaves)
+                    .await?;
+                context.lease.renewed(asked, dispatch.lease);
+                context.store.notify("leafhopper_instance").await?;
+            }
+        }
+        self.published = leaves;
+        Ok(())
+    }
+
+    /// What functions and the view must know of the configuration, at start and after a reload.
+    async fn publish_settings(&mut self, context: &Shared) -> Result<(), StoreError> {
+        let lanes = context.lanes.all();
+        let stuck_after = context.dispatch().stuck_after;
+        let leaves: Vec<(String, bool)> = lanes
+            .iter()
+            .map(|lane| {
+                let hold = lane.settings().leaf.after_failed_head;
+                (
+                    lane.name.clone(),
+                    hold == crate::config::AfterFailedHead::Hold,
+                )
+            })
+            .collect();
+        let fingerprint: BTreeSet<String> = leaves
+            .iter()
+            .map(|(name, hold)| format!("{name} {hold}"))
+            .chain([format!("{stuck_after:?}")])
+            .collect();
+        if fingerprint != self.leaves {
+            context.store.publish_leaves(&leaves, stuck_after).await?;
+            self.leaves = fingerprint;
+        }
+        Ok(())
+    }
+
+    /// Others whose lease is over, for the database's clock and for this instance's own looks.
+    fn look_at_others(&mut self, context: &Shared, members: &[Member]) {
+        let mut dead = Vec::new();
+        let mut seen = HashMap::new();
+        for member in members
+            .iter()
+            .filter(|member| member.id != context.identity.id)
+        {
+            let looks = match self.seen.get(&member.id) {
+                Some((beat, looks)) if *beat == member.beat => looks + 1,
+                _ => 1,
+            };
+            seen.insert(member.id, (member.beat, looks));
+            if !member.alive && looks >= LOOKS {
+                dead.push(member.id);
+            }
+        }
+        self.seen = seen;
+        *context.dead.lock().unwrap_or_else(PoisonError::into_inner) = dead;
+    }
+
+    /// Sets each lane's share. Asks for another pass at once where there is something to publish.
+    fn share_out(&mut self, context: &Shared, members: &[Member]) -> More {
+        let id = context.identity.id;
+        let alive: Vec<&Member> = members
+            .iter()
+            .filter(|member| member.alive || member.id == id)
+            .collect();
+        let membership = fingerprint(&alive);
+        let agreed = alive
+            .iter()
+            .all(|member| member.id == id || member.membership == membership);
+        let mut within = true;
+        for lane in context.lanes.all() {
+            let settings = lane.settings();
+            let knowing: Vec<Uuid> = alive
+                .iter()
+                .filter(|member| member.id == id || member.leaves.contains(&lane.name))
+                .map(|member| member.id)
+                .collect();
+            let target = share(settings.leaf.concurrency, &knowing, id);
+            let now = if agreed {
+                target
+            } else {
+                target.min(lane.share())
+            };
+            let of = f64::from(u32::try_from(knowing.len().max(1)).unwrap_or(u32::MAX));
+            let rate = settings
+                .leaf
+                .rate
+                .map(|rate| if now == 0 { 0.0 } else { rate / of });
+            let grew = now > lane.share();
+            lane.set_share(now, rate);
+            within &= lane.in_flight() <= now;
+            let metrics = context.observer.metrics();
+            metrics
+                .concurrency_limit
+                .with_label_values(&[&lane.name])
+                .set(i64::from(now));
+            if grew {
+                context.nudges.slot.give();
+                context.nudges.work.give();
+            }
+        }
+        if within && self.membership != membership {
+            self.membership = membership;
+            // The others wait for this to be published.
+            return More::Now;
+        }
+        More::Later
+    }
+
+    /// Closes breakers of leaves that a person has resumed since the last look.
+    async fn resume(&mut self, context: &Shared) -> Result<(), StoreError> {
+        let resumed: HashMap<String, f64> = context.store.resumed().await?.into_iter().collect();
+        // What was said before this instance started is no news.
+        if let Some(before) = self.resumed.replace(resumed.clone()) {
+            let news = resumed
+                .iter()
+                .filter(|(leaf, at)| before.get(*leaf).is_none_or(|b| b < *at));
+            for (leaf, _) in news {
+                if let Some(lane) = context.lanes.get(leaf).filter(|lane| lane.close_breaker()) {
+                    let (leaf, why) = (lane.name.as_str(), "a person resumed it");
+                    context.observer.emit(Observation::Breaker {
+                        leaf,
+                        open: false,
+                        why,
+                    });
+                    context.nudges.work.give();
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The membership in one word: who lives, and which leaves each knows.
+fn fingerprint(alive: &[&Member]) -> String {
+    let mut hasher = Sha256::new();
+    for member in alive {
+        hasher.update(member.id.as_bytes());
+        for leaf in &member.leaves {
+            hasher.update(leaf.as_bytes());
+            hasher.update([0]);
+        }
+        hasher.update([1]);
+    }
+    hasher
+        .finalize()
+        .iter()
+        .take(8)
+        .map(|byte| format!("{byte:02x}"))
+        .collect()
+}
+
+/// The share of one of `knowing`, which are in the order of their ids.
+fn share(limit: u32, knowing: &[Uuid], id: Uuid) -> u32 {
+    let of = u32::try_from(knowing.len().max(1)).unwrap_or(u32::MAX);
+    let place = knowing
+        .iter()
+        .position(|known| *known == id)
+        .unwrap_or_default();
+    let place = u32::try_from(place).unwrap_or(u32::MAX);
+    limit / of + u32::from(place < limit % of)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn shares_add_up_to_the_limit() {
+        for limit in 0..40 {
+            for instances in 1..9_u128 {
+                let ids: Vec<Uuid> = (0..instances).map(Uuid::from_u128).collect();
+                let sum: u32 = ids.iter().map(|id| share(limit, &ids, *id)).sum();
+                assert_eq!(sum, limit, "{instances} instances");
+            }
+        }
+    }
+}

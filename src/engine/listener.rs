@@ -1,0 +1,78 @@
+//! Listens for notifications, and makes loops look sooner. Without it they poll.
+
+use std::time::Duration;
+
+use tokio_util::sync::CancellationToken;
+
+use super::{context::Shared, driver::backoff};
+use crate::{
+    observe::Observation,
+    shutdown::Tasks,
+    store::{
+        StoreError,
+        connect::Connect,
+        wakeup::{Hint, Listener},
+    },
+};
+
+const NAME: &str = "listener";
+
+/// Longer than the longest backoff and the longest wait for a reply.
+const PATIENCE: Duration = Duration::from_secs(90);
+
+pub(super) fn spawn(tasks: &Tasks, context: &Shared, connect: Connect, until: &CancellationToken) {
+    let context = context.clone();
+    let (stopped, drivers) = (until.clone(), tasks.clone());
+    tasks.spawn_loop(NAME, until.clone(), async move {
+        let mut failures = 0;
+        loop {
+            let listening = listen(&context, &connect, &drivers, &mut failures);
+            let ended = tokio::select! {
+                () = stopped.cancelled() => return,
+                ended = listening => ended,
+            };
+            context.observer.emit(Observation::Listening(false));
+            if let Err(error) = ended {
+                context.failed(&error);
+            }
+            failures += 1;
+            context.turns.turned(NAME, PATIENCE);
+            tokio::select! {
+                () = stopped.cancelled() => return,
+                () = tokio::time::sleep(backoff().delay(failures, None)) => {}
+            }
+        }
+    });
+}
+
+async fn listen(
+    context: &Shared,
+    connect: &Connect,
+    drivers: &Tasks,
+    failures: &mut u32,
+) -> Result<(), StoreError> {
+    let (mut listener, driver) = Listener::connect(connect).await?;
+    drivers.spawn("listener's connection", driver);
+    let arrives = listener.subscribe().await?;
+    context.observer.emit(Observation::Listening(arrives));
+    if !arrives && *failures == 0 {
+        tracing::warn!(
+            "notifications do not arrive, as behind a transaction pooler: calls are found by polling \
+             alone, within poll_interval; database.direct_url mends it"
+        );
+    }
+    *failures = 0;
+    // What was notified while nobody listened is looked for.
+    context.nudges.work.give();
+    loop {
+        context.turns.turned(NAME, PATIENCE);
+        match listener.next_or_silence().await? {
+            Some(Hint::Work) => {
+                context.nudges.work.give();
+                context.nudges.order.give();
+            }
+            Some(Hint::Members) => context.nudges.members.give(),
+            None => {}
+        }
+    }
+}

@@ -1,0 +1,128 @@
+//! The loops, and what they share. The only module that joins the store to the leaves, and the only one
+//! that emits observations.
+//!
+//! Every instance runs every loop; none is a leader. A loop is safe beside its like in another instance
+//! because the statement that it runs names the state and the claim that it expects. Read [`attempt`]
+//! first: one call's life, top to bottom.
+
+mod attempt;
+mod batcher;
+mod breaker;
+mod context;
+mod credentials;
+mod dispatcher;
+mod driver;
+mod expirer;
+mod guardian;
+mod heartbeat;
+mod held;
+mod lane;
+mod lease;
+mod listener;
+mod notifier;
+mod promoter;
+mod rate;
+mod reclaimer;
+mod recorder;
+mod resolver;
+
+use std::{sync::Arc, time::Duration};
+
+use tokio_util::sync::CancellationToken;
+
+pub(crate) use context::{Context, Identity};
+pub(crate) use lane::Lanes;
+
+use crate::{
+    shutdown::{Stop, Tasks},
+    store::connect::Connect,
+};
+
+/// How long recording may still take after the attempts were told to give up.
+const RECORDING_GRACE: Duration = Duration::from_secs(5);
+
+/// The running loops.
+#[derive(Debug)]
+pub(crate) struct Engine {
+    context: Arc<Context>,
+    tasks: Tasks,
+    attempts: Tasks,
+    stop: Stop,
+    /// Ends everything that must outlive the attempts: recording, and the lease.
+    end: CancellationToken,
+}
+
+impl Engine {
+    /// Starts all loops.
+    pub(crate) fn start(
+        context: Arc<Context>,
+        recordings: recorder::Recordings,
+        direct: Option<Connect>,
+        stop: Stop,
+    ) -> Self {
+        let tasks = Tasks::default();
+        let attempts = Tasks::default();
+        let end = CancellationToken::new();
+        recorder::spawn(&tasks, &context, recordings, &end);
+        heartbeat::spawn(&tasks, &context, &end);
+        notifier::spawn(&tasks, &context, &end);
+        dispatcher::spawn(&tasks, &context, &attempts, &stop);
+        let claiming = &stop.claiming;
+        reclaimer::spawn(&tasks, &context, claiming);
+        resolver::spawn(&tasks, &context, claiming);
+        expirer::spawn(&tasks, &context, claiming);
+        batcher::spawn(&tasks, &context, claiming);
+        promoter::spawn(&tasks, &context, claiming);
+        guardian::spawn(&tasks, &context, claiming);
+        credentials::spawn(&tasks, &context, claiming);
+        if let Some(direct) = direct {
+            listener::spawn(&tasks, &context, direct, claiming);
+        }
+        Self {
+            context,
+            tasks,
+            attempts,
+            stop,
+            end,
+        }
+    }
+
+    /// Done when a loop has ended by itself: the process should end too.
+    pub(crate) async fn broken(&self) {
+        self.tasks.broken().await;
+    }
+
+    /// Stops claiming, waits up to `grace` for attempts under way, then leaves the rest in doubt. `true`
+    /// where nothing had to be left.
+    pub(crate) async fn drain(self, grace: Duration) -> bool {
+        self.stop.claiming.cancel();
+        let in_time = tokio::time::timeout(grace, self.attempts.join())
+            .await
+            .is_ok();
+        if !in_time {
+            tracing::warn!(
+                "{} attempts did not end within shutdown_grace: they are left in doubt",
+                self.context.held.len()
+            );
+            self.stop.waiting.cancel();
+        }
+        let recorded = in_time
+            || tokio::time::timeout(RECORDING_GRACE, self.attempts.join())
+                .await
+                .is_ok();
+        if recorded {
+            reclaimer::leave(&self.context).await;
+        } else {
+            tracing::error!(
+                "{} calls could not be recorded: their lease leaves them in doubt",
+                self.context.held.len()
+            );
+        }
+        self.end.cancel();
+        drop(tokio::time::timeout(RECORDING_GRACE, self.tasks.join()).await);
+        in_time && recorded
+    }
+}
+
+pub(crate) use driver::backoff;
+pub(crate) use recorder::channel as recordings;

@@ -1,0 +1,89 @@
+//! Claims that nobody works on any more: of instances that vanished, and this one's own whose commit's
+//! reply was lost.
+
+use std::sync::PoisonError;
+
+use tokio_util::sync::CancellationToken;
+
+use super::{
+    context::Shared,
+    driver::{self, More, Pass},
+};
+use crate::{
+    observe::Observation,
+    shutdown::{Nudge, Tasks},
+    store::{StoreError, sweep::CHUNK},
+};
+
+pub(super) fn spawn(tasks: &Tasks, context: &Shared, until: &CancellationToken) {
+    driver::spawn(tasks, context, Reclaimer, Nudge::default(), until);
+}
+
+#[derive(Debug)]
+struct Reclaimer;
+
+impl Pass for Reclaimer {
+    const NAME: &'static str = "reclaimer";
+
+    async fn pass(&mut self, context: &Shared) -> Result<More, StoreError> {
+        give_back(context).await?;
+        let dead = context
+            .dead
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone();
+        let reclaimed = context.store.reclaim(&dead).await?;
+        for leaf in &reclaimed {
+            let known = context.lanes.get(leaf).is_some();
+            let leaf = if known { leaf } else { crate::metrics::UNKNOWN };
+            context.observer.emit(Observation::Reclaimed { leaf });
+        }
+        if !reclaimed.is_empty() {
+            context.nudges.doubt.give();
+        }
+        if !dead.is_empty() {
+            context.store.unregister(&dead, true).await?;
+        }
+        let cut = reclaimed.len() >= usize::try_from(CHUNK).unwrap_or(usize::MAX);
+        Ok(if cut { More::Now } else { More::Later })
+    }
+
+    fn interval(&self, context: &Shared) -> std::time::Duration {
+        context.dispatch().poll_interval * 2
+    }
+}
+
+/// The lost statement may commit late, so this is done again and again.
+async fn give_back(context: &Shared) -> Result<(), StoreError> {
+    // Listed before the statement begins: a round that opens later is not touched by it.
+    let held = context.held.snapshot();
+    let calls: Vec<i64> = held.calls.iter().map(|(call, _)| *call).collect();
+    let id = context.identity.id;
+    let given = context
+        .store
+        .give_back(id, held.last_round, &held.open, &calls)
+        .await?;
+    if !given.is_empty() {
+        context
+            .observer
+            .emit(Observation::GivenBack { calls: given.len() });
+        context.nudges.work.give();
+        context.nudges.doubt.give();
+    }
+    Ok(())
+}
+
+/// At a graceful stop: whatever is left of this instance's claims was not sent; its row goes.
+pub(super) async fn leave(context: &Shared) {
+    let left = async {
+        give_back(context).await?;
+        context
+            .store
+            .unregister(&[context.identity.id], false)
+            .await?;
+        context.store.notify("leafhopper_instance").await
+    };
+    if let Err(error) = left.await {
+        context.failed(&error);
+    }
+}

@@ -1,0 +1,406 @@
+//! Records what attempts came to: whatever is ready goes into one transaction, several at a time.
+//!
+//! No timer: an idle recorder writes at once, a busy one finds a larger group each time. What can't be
+//! recorded is tried again until the database is back; its attempt waits here with its slot taken, so work
+//! stops instead of piling up. A group that meets a lock or a row the database refuses is split, until the
+//! one in the way is alone and waits, or loses its body, by itself.
+
+use std::{sync::Arc, sync::atomic::Ordering, time::Duration};
+
+use tokio::{
+    sync::{Mutex, mpsc, oneshot},
+    time::Instant,
+};
+use tokio_util::sync::CancellationToken;
+
+use super::{context::Shared, driver::backoff};
+use crate::{
+    domain::{
+        call::{CallId, Claimed},
+        evidence::{Answer, Evidence, NotSent},
+        outcome::Outcome,
+        request::Request,
+    },
+    observe::Observation,
+    shutdown::Tasks,
+    store::{
+        StoreError,
+        record::{Confirmation, Confirmed, History, Moved, Next, Unconfirmed},
+    },
+};
+
+/// Groups under way at once, each on a connection of its own.
+const WRITERS: usize = 2;
+
+/// Calls in one group at most.
+const GROUP_MAX: usize = 512;
+
+/// Of a body that did not confirm, people see this much.
+const EXCERPT_BYTES: usize = 2000;
+
+/// Something to record, and who waits for it.
+#[derive(Debug)]
+pub(crate) struct Recording {
+    entry: Entry,
+    done: oneshot::Sender<Recorded>,
+}
+
+#[derive(Debug)]
+enum Entry {
+    Confirmed(Confirmation),
+    Other(Unconfirmed),
+}
+
+/// The recorder's end of the queue.
+pub(crate) type Recordings = mpsc::UnboundedReceiver<Recording>;
+
+/// What was recorded.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Recorded {
+    Confirmed(Confirmed),
+    Moved(Next, Moved),
+    /// The process ends without having recorded it.
+    Nothing,
+}
+
+/// The queue. It is bounded by the slots: each attempt waits for its own recording.
+pub(crate) fn channel() -> (mpsc::UnboundedSender<Recording>, Recordings) {
+    mpsc::unbounded_channel()
+}
+
+/// Records a confirmation.
+pub(super) async fn confirmed(
+    context: &Shared,
+    call: &Claimed,
+    request: &Request,
+    answer: Answer,
+    took: Duration,
+) -> Recorded {
+    let headers: serde_json::Map<String, serde_json::Value> = answer
+        .headers
+        .into_iter()
+        .map(|(name, value)| (name, value.replace('\0', "\u{fffd}").into()))
+        .collect();
+    let (body, body_raw) = stored_body(answer.body.to_vec(), answer.truncated);
+    let entry = Entry::Confirmed(Confirmation {
+        call: call.id,
+        leaf: call.leaf.clone(),
+        key: call.key.clone(),
+        attempt: call.attempt,
+        status: answer.status,
+        headers: serde_json::Value::Object(headers).to_string(),
+        body,
+        body_raw,
+        truncated: answer.truncated,
+        request_hash: request.hash(),
+        took,
+    });
+    record(context, entry).await
+}
+
+/// As `jsonb` where that can hold it, else as bytes. No body is neither.
+fn stored_body(body: Vec<u8>, truncated: bool) -> (Option<String>, Option<Vec<u8>>) {
+    if body.is_empty() {
+        return (None, None);
+    }
+    if truncated {
+        return (None, Some(body));
+    }
+    match String::from_utf8(body) {
+        // jsonb has no NUL (PostgreSQL, chapter 8.14); what else it refuses shows when it is recorded.
+        Ok(text)
+            if !text.contains("\\u0000")
+                && serde_json::from_str::<&serde_json::value::RawValue>(&text).is_ok() =>
+        {
+            (Some(text), None)
+        }
+        Ok(text) => (None, Some(text.into_bytes())),
+        Err(error) => (None, Some(error.into_bytes())),
+    }
+}
+
+/// Records an attempt that did not confirm.
+pub(super) async fn unconfirmed(
+    context: &Shared,
+    call: &Claimed,
+    (next, spends): (Next, bool),
+    outcome: Outcome,
+    evidence: Evidence,
+    took: Duration,
+) -> Recorded {
+    let (status, error, excerpt) = match evidence {
+        Evidence::NotSent(
+            NotSent::Unsendable(error) | NotSent::Unconnected(error) | NotSent::Refused(error),
+        ) => (None, Some(error), None),
+        Evidence::NotSent(NotSent::LeaseOver) => {
+            (None, Some("the instance's lease was over".to_owned()), None)
+        }
+        Evidence::Unanswered(unanswered) => (unanswered.status, Some(unanswered.error), None),
+        Evidence::Answered(answer) => {
+            let excerpt = &answer.body[..answer.body.len().min(EXCERPT_BYTES)];
+            let excerpt = String::from_utf8_lossy(excerpt).into_owned();
+            (Some(answer.status), None, Some(excerpt))
+        }
+    };
+    let history = History {
+        class: outcome.class().as_str(),
+        status,
+        error: error.map(|text| text.replace('\0', "\u{fffd}")),
+        excerpt: excerpt.map(|text| text.replace('\0', "\u{fffd}")),
+        took,
+    };
+    record(context, other(call, next, spends, Some(history))).await
+}
+
+/// Records what follows for a call that was not sent.
+pub(super) async fn answered(
+    context: &Shared,
+    call: &Claimed,
+    next: Next,
+    flaw: Option<&str>,
+) -> Recorded {
+    let history = flaw.map(|flaw| History {
+        class: "failed",
+        status: None,
+        error: Some(flaw.replace('\0', "\u{fffd}")),
+        excerpt: None,
+        took: Duration::ZERO,
+    });
+    record(context, other(call, next, false, history)).await
+}
+
+fn other(call: &Claimed, next: Next, spends: bool, history: Option<History>) -> Entry {
+    Entry::Other(Unconfirmed {
+        call: call.id,
+        round: call.round,
+        leaf: call.leaf.clone(),
+        key: call.key.clone(),
+        attempt: call.attempt,
+        next,
+        spends,
+        history,
+    })
+}
+
+async fn record(context: &Shared, entry: Entry) -> Recorded {
+    let (done, recorded) = oneshot::channel();
+    if context.recorder.send(Recording { entry, done }).is_err() {
+        return Recorded::Nothing;
+    }
+    recorded.await.unwrap_or(Recorded::Nothing)
+}
+
+/// Spawns the writers; they end when `end` is cancelled, after all attempts have.
+pub(super) fn spawn(
+    tasks: &Tasks,
+    context: &Shared,
+    recordings: Recordings,
+    end: &CancellationToken,
+) {
+    let queue = Arc::new(Mutex::new(recordings));
+    for _ in 0..WRITERS {
+        let (queue, context, end) = (Arc::clone(&queue), context.clone(), end.clone());
+        let alone = tasks.clone();
+        tasks.spawn_loop("recorder", end.clone(), async move {
+            loop {
+                let mut group = Vec::new();
+                let filled = async { queue.lock().await.recv_many(&mut group, GROUP_MAX).await };
+                tokio::select! {
+                    () = end.cancelled() => return,
+                    _ = filled => write(&context, &alone, group, &end).await,
+                }
+            }
+        });
+    }
+}
+
+/// Writes a group: first the confirmations, then the rest.
+async fn write(context: &Shared, alone: &Tasks, group: Vec<Recording>, end: &CancellationToken) {
+    let (confirmed, other): (Vec<_>, Vec<_>) = group
+        .into_iter()
+        .partition(|r| matches!(r.entry, Entry::Confirmed(_)));
+    for part in [confirmed, other] {
+        let mut waiting = vec![part];
+        while let Some(part) = waiting.pop().filter(|part| !part.is_empty()) {
+            let left = match part.len() {
+                // Alone it may wait for as long as it takes, and nobody waits behind it.
+                1 if !waiting.is_empty() => {
+                    let (context, end) = (context.clone(), end.clone());
+                    alone.spawn("record one", async move {
+                        until_recorded(&context, part, &end).await
+                    });
+                    continue;
+                }
+                _ => try_group(context, part).await,
+            };
+            match left {
+                Ok(locked) => {
+                    for recording in locked {
+                        let (context, end) = (context.clone(), end.clone());
+                        alone.spawn("record one", async move {
+                            until_recorded(&context, vec![recording], &end).await;
+                        });
+                    }
+                }
+                Err((part, error)) if error.code().is_some() && part.len() > 1 => {
+                    let mut part = part;
+                    let half = part.split_off(part.len() / 2);
+                    waiting.push(half);
+                    waiting.push(part);
+                }
+                Err((part, _)) => {
+                    let (context, end) = (context.clone(), end.clone());
+                    if part.len() == 1 {
+                        alone.spawn("record one", async move {
+                            until_recorded(&context, part, &end).await;
+                        });
+                    } else {
+                        // The database is away: everything waits, this writer too.
+                        until_recorded(&context, part, &end).await;
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// Tries until the group is recorded, or the process ends without it.
+async fn until_recorded(context: &Shared, mut group: Vec<Recording>, end: &CancellationToken) {
+    let mut failures = 0;
+    while !group.is_empty() {
+        failures += 1;
+        group = match try_group(context, group).await {
+            Ok(locked) => locked,
+            Err((mut group, error)) => {
+                if let ([recording], true) = (group.as_mut_slice(), error.is_content()) {
+                    recording.entry.give_up_content();
+                }
+                group
+            }
+        };
+        if group.is_empty() {
+            return;
+        }
+        tokio::select! {
+            () = end.cancelled() => return,
+            () = tokio::time::sleep(backoff().delay(failures, None)) => {}
+        }
+    }
+}
+
+impl Entry {
+    /// The database refuses the content: first as bytes, then without the body. The rest is always
+    /// storable.
+    fn give_up_content(&mut self) {
+        match self {
+            Self::Confirmed(confirmation) => {
+                if let Some(text) = confirmation.body.take() {
+                    confirmation.body_raw = Some(text.into_bytes());
+                } else {
+                    confirmation.body_raw = None;
+                    confirmation.truncated = true;
+                    "{}".clone_into(&mut confirmation.headers);
+                }
+            }
+            Self::Other(attempt) => {
+                if let Some(history) = &mut attempt.history {
+                    history.excerpt = None;
+                    history.error = Some("the leaf's answer can't be stored".to_owned());
+                }
+            }
+        }
+    }
+
+    fn call(&self) -> CallId {
+        match self {
+            Self::Confirmed(confirmation) => confirmation.call,
+            Self::Other(attempt) => attempt.call,
+        }
+    }
+}
+
+/// Records a group of one kind. Gives what is locked by another transaction, to be tried again; on an error
+/// the whole group.
+async fn try_group(
+    context: &Shared,
+    group: Vec<Recording>,
+) -> Result<Vec<Recording>, (Vec<Recording>, StoreError)> {
+    let started = Instant::now();
+    let outcome = write_group(context, &group).await;
+    context.records_work.store(
+        outcome.as_ref().is_ok_and(|_| true) || !is_away(&outcome),
+        Ordering::SeqCst,
+    );
+    let mut outcomes = match outcome {
+        Ok(outcomes) => outcomes,
+        Err(error) => {
+            // A lock or a refused row is no fault of the database.
+            if error.code().is_none() {
+                context.failed(&error);
+            }
+            return Err((group, error));
+        }
+    };
+    context.worked();
+    context.observer.emit(Observation::Recorded {
+        calls: group.len(),
+        took: started.elapsed(),
+    });
+    let mut locked = Vec::new();
+    for recording in group {
+        let call = recording.entry.call();
+        let at = outcomes.iter().position(|(recorded, _)| *recorded == call);
+        match at.map(|at| outcomes.swap_remove(at).1) {
+            Some(Recorded::Confirmed(Confirmed::Locked) | Recorded::Moved(_, Moved::Locked))
+            | None => {
+                locked.push(recording);
+            }
+            // Nobody waits any more where the process is about to end.
+            Some(recorded) => recording.done.send(recorded).unwrap_or_default(),
+        }
+    }
+    Ok(locked)
+}
+
+fn is_away<T>(outcome: &Result<T, StoreError>) -> bool {
+    outcome.as_ref().is_err_and(|error| error.code().is_none())
+}
+
+async fn write_group(
+    context: &Shared,
+    group: &[Recording],
+) -> Result<Vec<(CallId, Recorded)>, StoreError> {
+    let identity = &context.identity;
+    let mut confirmations = Vec::new();
+    let mut others = Vec::new();
+    for recording in group {
+        match &recording.entry {
+            Entry::Confirmed(confirmation) => confirmations.push(confirmation),
+            Entry::Other(attempt) => others.push(attempt),
+        }
+    }
+    let mut outcomes = Vec::with_capacity(group.len());
+    if !confirmations.is_empty() {
+        let recorded = context
+            .store
+            .record_confirmed(&identity.name, &confirmations)
+            .await?;
+        outcomes.extend(
+            recorded
+                .into_iter()
+                .map(|(call, how)| (call, Recorded::Confirmed(how))),
+        );
+    }
+    if !others.is_empty() {
+        let recorded = context
+            .store
+            .record_other(identity.id, &identity.name, &others)
+            .await?;
+        for (call, moved) in recorded {
+            if let Some(attempt) = others.iter().find(|attempt| attempt.call == call) {
+                outcomes.push((call, Recorded::Moved(attempt.next, moved)));
+            }
+        }
+    }
+    Ok(outcomes)
+}

@@ -1,0 +1,279 @@
+//! Keeps the secrets that a request carried out of everything that is kept of its answer (guarantee G11).
+//!
+//! Leaves echo what they are sent: debugging services, error pages, a `WWW-Authenticate` that quotes. What is
+//! stored is shown, so a secret in it is `[redacted]`.
+
+use base64::{Engine as _, prelude::BASE64_STANDARD};
+use bytes::Bytes;
+use reqwest::Url;
+use secrecy::ExposeSecret as _;
+use serde::de::IgnoredAny;
+
+use crate::config::Auth;
+
+const REDACTED: &str = "[redacted]";
+/// A shorter text is no secret, and to cut each of its occurrences would wreck every answer.
+const SECRET_BYTES_MIN: usize = 4;
+
+/// The texts that must not be kept.
+pub(crate) struct Secrets {
+    /// Longest first, so that a secret is cut before a part of it is.
+    texts: Vec<String>,
+}
+
+impl std::fmt::Debug for Secrets {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(REDACTED)
+    }
+}
+
+impl Secrets {
+    /// The secrets of a request that is sent with `auth`, perhaps through a `proxy`.
+    pub(crate) fn new(auth: Option<&Auth>, proxy: Option<&Url>) -> Self {
+        let mut texts = Vec::new();
+        match auth {
+            None => {}
+            Some(Auth::Bearer(token)) => texts.push(token.expose_secret().to_owned()),
+            Some(Auth::Basic(pair)) => push_pair(&mut texts, pair.expose_secret()),
+            Some(Auth::Header { value, .. }) => {
+                let value = value.expose_secret();
+                texts.push(value.to_owned());
+                // `token abc`: a leaf may echo the part behind the scheme alone.
+                texts.extend(value.split_once(' ').map(|(_, token)| token.to_owned()));
+            }
+        }
+        if let Some((proxy, password)) = proxy.and_then(|url| Some((url, url.password()?))) {
+            push_pair(&mut texts, &format!("{}:{password}", proxy.username()));
+        }
+        texts.retain(|text| text.len() >= SECRET_BYTES_MIN);
+        let written: Vec<String> = texts.iter().flat_map(|text| other_forms(text)).collect();
+        texts.extend(written);
+        texts.sort_by_key(|text| std::cmp::Reverse(text.len()));
+        Self { texts }
+    }
+
+    /// Bytes of the longest one.
+    pub(crate) fn longest(&self) -> usize {
+        self.texts.first().map_or(0, String::len)
+    }
+
+    /// A text without them.
+    pub(crate) fn redact_text(&self, mut text: String) -> String {
+        for secret in &self.texts {
+            if text.contains(secret) {
+                text = text.replace(secret, REDACTED);
+            }
+        }
+        text
+    }
+
+    /// A body without them. One that is JSON stays JSON, whatever way its strings are escaped.
+    pub(crate) fn redact_body(&self, body: Bytes) -> Bytes {
+        // An escape may hide a secret from a plain search, `\/` for one.
+        let suspicious = body.contains(&b'\\') || self.occur_in(&body);
+        if self.texts.is_empty() || !suspicious {
+            return body;
+        }
+        if serde_json::from_slice::<IgnoredAny>(&body).is_err() {
+            return self.redact_bytes(&body).into();
+        }
+        let redacted = self.redact_json(&body);
+        if self.occur_in(&redacted) || serde_json::from_slice::<IgnoredAny>(&redacted).is_err() {
+            // A secret that reaches over several JSON tokens; nothing of such a body is safe to keep.
+            return Bytes::from_static(b"\"[redacted]\"");
+        }
+        redacted.into()
+    }
+
+    fn occur_in(&self, bytes: &[u8]) -> bool {
+        self.texts
+            .iter()
+            .any(|text| find(bytes, text.as_bytes()).is_some())
+    }
+
+    fn redact_bytes(&self, bytes: &[u8]) -> Vec<u8> {
+        let mut redacted = bytes.to_vec();
+        for secret in &self.texts {
+            let before = std::mem::take(&mut redacted);
+            let mut rest = before.as_slice();
+            while let Some(at) = find(rest, secret.as_bytes()) {
+                redacted.extend_from_slice(&rest[..at]);
+                redacted.extend_from_slice(REDACTED.as_bytes());
+                rest = &rest[at + secret.len()..];
+            }
+            redacted.extend_from_slice(rest);
+        }
+        redacted
+    }
+
+    /// Token by token: a string keeps its quotes, a number that holds a secret becomes a string, all else is
+    /// copied as it is.
+    fn redact_json(&self, mut rest: &[u8]) -> Vec<u8> {
+        let mut redacted = Vec::with_capacity(rest.len());
+        while let Some(&first) = rest.first() {
+            let (token, after) = rest.split_at(token_bytes(rest));
+            rest = after;
+            match first {
+                b'"' => redacted.extend(self.redact_json_string(token)),
+                b'-' | b'0'..=b'9' if self.occur_in(token) => {
+                    redacted.extend_from_slice(b"\"[redacted]\"");
+                }
+                _ => redacted.extend_from_slice(token),
+            }
+        }
+        redacted
+    }
+
+    fn redact_json_string(&self, token: &[u8]) -> Vec<u8> {
+        // A lone surrogate is JSON and no text.
+        let Ok(text) = serde_json::from_slice::<String>(token) else {
+            return self.redact_bytes(token);
+        };
+        if !self.occur_in(text.as_bytes()) {
+            return token.to_vec();
+        }
+        let text = serde_json::Value::String(self.redact_text(text));
+        text.to_string().into_bytes()
+    }
+}
+
+/// `user:password` is sent as Base64 (RFC 7617), and is as secret in either form.
+fn push_pair(texts: &mut Vec<String>, pair: &str) {
+    texts.push(BASE64_STANDARD.encode(pair));
+    texts.push(pair.to_owned());
+    texts.extend(
+        pair.split_once(':')
+            .map(|(_, password)| password.to_owned()),
+    );
+}
+
+/// The ways in which a secret is written where it is quoted: in JSON (also in one that was cut and can't be
+/// parsed any more) and in a URL.
+fn other_forms(text: &str) -> Vec<String> {
+    let quoted = serde_json::Value::from(text).to_string();
+    let json = quoted[1..quoted.len() - 1].to_owned();
+    let slashed = json.replace('/', "\\/");
+    let mut percent = String::new();
+    for byte in text.bytes() {
+        match byte {
+            b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~' => {
+                percent.push(char::from(byte));
+            }
+            _ => percent += &format!("%{byte:02X}"),
+        }
+    }
+    let mut forms = vec![json, slashed, percent];
+    forms.retain(|form| form != text);
+    forms
+}
+
+/// How long the JSON token at the beginning of `rest` is; a string with its quotes, a number or word whole, all
+/// else a byte.
+fn token_bytes(rest: &[u8]) -> usize {
+    let is_word =
+        |byte: &u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'+' | b'.' | b'_');
+    if rest.first() != Some(&b'"') {
+        return rest.iter().take_while(|byte| is_word(byte)).count().max(1);
+    }
+    let mut at = 1;
+    while let Some(byte) = rest.get(at) {
+        match byte {
+            b'\\' => at += 2,
+            b'"' => return at + 1,
+            _ => at += 1,
+        }
+    }
+    rest.len()
+}
+
+fn find(bytes: &[u8], text: &[u8]) -> Option<usize> {
+    let (&first, _) = text.split_first()?;
+    let mut from = 0;
+    loop {
+        let at = from + bytes[from..].iter().position(|byte| *byte == first)?;
+        if bytes[at..].starts_with(text) {
+            return Some(at);
+        }
+        from = at + 1;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn secrets(auth: &Auth) -> Secrets {
+        Secrets::new(Some(auth), None)
+    }
+
+    #[test]
+    fn json_stays_what_it_was_but_for_the_secret() {
+        let secrets = secrets(&Auth::Bearer("s3cr/t==".into()));
+        for (body, kept) in [
+            (r#"{"a":1}"#, r#"{"a":1}"#),
+            (r#"{"t": "s3cr/t=="}"#, r#"{"t": "[redacted]"}"#),
+            (
+                r#"{ "a":"\u00e4","s3cr/t==":1.50}"#,
+                r#"{ "a":"\u00e4","[redacted]":1.50}"#,
+            ),
+            (
+                r#"["Bearer s3cr\/t==", "x\/y"]"#,
+                r#"["Bearer [redacted]", "x\/y"]"#,
+            ),
+            (r#"["s3cr/t\u003d="]"#, r#"["[redacted]"]"#),
+            (r#"["\ud800","s3cr/t=="]"#, r#"["\ud800","[redacted]"]"#),
+            (
+                "no JSON: s3cr/t==s3cr/t==.",
+                "no JSON: [redacted][redacted].",
+            ),
+        ] {
+            assert_eq!(secrets.redact_body(body.into()), kept, "{body}");
+        }
+    }
+
+    #[test]
+    fn a_secret_of_digits_does_not_break_json() {
+        let secrets = secrets(&Auth::Bearer("1234567".into()));
+        let body = r#"{"id":-12345678,"n":12,"s":"1234567"}"#;
+        let kept = r#"{"id":"[redacted]","n":12,"s":"[redacted]"}"#;
+        assert_eq!(secrets.redact_body(body.into()), kept);
+    }
+
+    #[test]
+    fn a_secret_over_several_json_tokens_costs_the_body() {
+        let secrets = secrets(&Auth::Bearer(r#"a","b"#.into()));
+        assert_eq!(
+            secrets.redact_body(r#"["a","b"]"#.into()),
+            r#""[redacted]""#
+        );
+    }
+
+    #[test]
+    fn each_form_of_a_secret_is_cut() {
+        let basic = Auth::Basic("user:pass word".into());
+        let header = Auth::Header {
+            name: "x-key".into(),
+            value: "token abcd".into(),
+        };
+        for (auth, text, kept) in [
+            (&basic, "user:pass word", "[redacted]"),
+            (&basic, "is pass word right?", "is [redacted] right?"),
+            (&basic, "Basic dXNlcjpwYXNzIHdvcmQ=", "Basic [redacted]"),
+            (&basic, "user", "user"),
+            (&header, "token abcd", "[redacted]"),
+            (&header, "got abcd", "got [redacted]"),
+        ] {
+            assert_eq!(secrets(auth).redact_text(text.into()), kept);
+            assert_eq!(secrets(auth).redact_body(text.to_owned().into()), kept);
+        }
+        let proxy = Url::parse("http://me:open-sesame@proxy").unwrap();
+        let secrets = Secrets::new(None, Some(&proxy));
+        assert_eq!(secrets.redact_text("open-sesame".into()), REDACTED);
+    }
+
+    #[test]
+    fn no_secret_means_no_change() {
+        let body = Bytes::from_static(b"\\ \xff [redacted]");
+        assert_eq!(Secrets::new(None, None).redact_body(body.clone()), body);
+    }
+}

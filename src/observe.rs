@@ -1,0 +1,297 @@
+//! Everything that can happen, as one enum, and the one place where it becomes a metric and a log line.
+//!
+//! Only the engine emits. A new observation does not compile before its metric and its log level are
+//! decided. Bodies, headers and secrets are never part of one.
+//!
+//! Log levels: `error` is for a person to act on; `warn` may become that; `info` is what an operator wants
+//! to have read afterwards; `debug` is one line for each call.
+
+use std::{sync::Arc, time::Duration};
+
+use crate::{
+    domain::call::CallId,
+    metrics::Metrics,
+    store::{StoreError, record::Confirmed},
+};
+
+/// Something that happened.
+#[derive(Debug)]
+pub(crate) enum Observation<'a> {
+    /// A request goes out now.
+    Sending { leaf: &'a str, waited: Duration },
+    /// An attempt has ended.
+    Attempted {
+        leaf: &'a str,
+        call: CallId,
+        attempt: u32,
+        class: &'static str,
+        took: Duration,
+    },
+    /// A confirmation was written down.
+    Confirmed {
+        leaf: &'a str,
+        call: CallId,
+        how: Confirmed,
+    },
+    /// A call was answered by a result that stood already.
+    Prior { leaf: &'a str, call: CallId },
+    /// A call is in this state now, by its attempt.
+    Moved {
+        leaf: &'a str,
+        call: CallId,
+        state: &'a str,
+        reason: Option<&'static str>,
+    },
+    /// A newer attempt, or somebody's word, had decided the call.
+    Superseded { leaf: &'a str, call: CallId },
+    /// A call ended without an attempt: expired, gave up, its batch was cancelled.
+    Ended { leaf: &'a str, state: &'a str },
+    /// Calls of instances that vanished are in doubt now.
+    Reclaimed { leaf: &'a str },
+    /// Claims whose commit's reply was lost were given back.
+    GivenBack { calls: usize },
+    /// A call in doubt was settled.
+    Settled {
+        call: CallId,
+        state: &'a str,
+        reason: Option<&'static str>,
+    },
+    /// A round of claiming took so many calls.
+    Claimed { calls: usize, took: Duration },
+    /// A group was recorded.
+    Recorded { calls: usize, took: Duration },
+    /// The lease was renewed.
+    Renewed,
+    /// The lease could not be renewed.
+    RenewalFailed,
+    /// Somebody took this instance for dead.
+    TakenForDead,
+    /// A breaker opened or closed.
+    Breaker {
+        leaf: &'a str,
+        open: bool,
+        why: &'a str,
+    },
+    /// Notifications arrive, or do not.
+    Listening(bool),
+    /// A database operation failed; `first` of its kind since the last success.
+    DatabaseError { error: &'a StoreError, first: bool },
+    /// The database is not the one it was: all sending stops.
+    DatabaseChanged { difference: &'a str },
+}
+
+/// Where observations go. Cheap to clone.
+#[derive(Debug, Clone)]
+pub(crate) struct Observer {
+    metrics: Arc<Metrics>,
+}
+
+impl Observer {
+    pub(crate) fn new(metrics: Arc<Metrics>) -> Self {
+        Self { metrics }
+    }
+
+    pub(crate) fn metrics(&self) -> &Metrics {
+        &self.metrics
+    }
+
+    /// Counts and logs what happened.
+    pub(crate) fn emit(&self, observation: Observation<'_>) {
+        use Observation as O;
+        let m = &self.metrics;
+        match observation {
+            O::Sending { leaf, waited } => {
+                m.commit_to_send_seconds
+                    .with_label_values(&[leaf])
+                    .observe(waited.as_secs_f64());
+            }
+            O::Attempted {
+                leaf,
+                call,
+                attempt,
+                class,
+                took,
+            } => {
+                m.attempts_total.with_label_values(&[leaf, class]).inc();
+                m.call_duration_seconds
+                    .with_label_values(&[leaf])
+                    .observe(took.as_secs_f64());
+                tracing::debug!(
+                    call.id = call,
+                    call.leaf = leaf,
+                    attempt.number = attempt,
+                    attempt.class = class,
+                    attempt.seconds = took.as_secs_f64(),
+                    "attempt {attempt} of call {call} came to {class}"
+                );
+            }
+            O::Confirmed { leaf, call, how } => self.confirmed(leaf, call, how),
+            O::Prior { leaf, call } => {
+                m.duplicates_prevented_total
+                    .with_label_values(&[leaf, "result"])
+                    .inc();
+                m.calls_finished_total
+                    .with_label_values(&[leaf, "confirmed"])
+                    .inc();
+                tracing::debug!(
+                    call.id = call,
+                    call.leaf = leaf,
+                    "call {call}'s effect stood already"
+                );
+            }
+            O::Moved {
+                leaf,
+                call,
+                state,
+                reason,
+            } => self.moved(leaf, call, state, reason),
+            O::Superseded { leaf, call } => {
+                tracing::debug!(
+                    call.id = call,
+                    call.leaf = leaf,
+                    "call {call} was decided by somebody else"
+                );
+            }
+            O::Ended { leaf, state } => {
+                m.calls_finished_total
+                    .with_label_values(&[leaf, state])
+                    .inc();
+            }
+            O::Reclaimed { leaf } => {
+                m.attempts_total
+                    .with_label_values(&[leaf, "in_doubt"])
+                    .inc();
+                tracing::warn!(
+                    call.leaf = leaf,
+                    "a call of an instance that vanished is in doubt"
+                );
+            }
+            O::GivenBack { calls } => tracing::warn!(calls, "{calls} claims were given back"),
+            O::Settled {
+                call,
+                state,
+                reason,
+            } => match reason {
+                Some(reason) => tracing::warn!(
+                    call.id = call,
+                    call.state = state,
+                    call.reason = reason,
+                    "call {call} is parked: {reason}; `leafhopper show {call}` tells how to move it"
+                ),
+                None => tracing::info!(
+                    call.id = call,
+                    "call {call} is to be sent again with the same key"
+                ),
+            },
+            O::Claimed { calls, took } => {
+                m.claim_seconds.observe(took.as_secs_f64());
+                if calls > 0 {
+                    tracing::trace!(calls, "claimed {calls} calls");
+                }
+            }
+            O::Recorded { calls, took } => {
+                m.record_seconds.observe(took.as_secs_f64());
+                m.record_batch_size
+                    .observe(f64::from(u32::try_from(calls).unwrap_or(u32::MAX)));
+            }
+            other => self.of_the_instance(other),
+        }
+    }
+
+    fn confirmed(&self, leaf: &str, call: CallId, how: Confirmed) {
+        let m = &self.metrics;
+        match how {
+            Confirmed::Recorded | Confirmed::Stood => {
+                m.calls_finished_total
+                    .with_label_values(&[leaf, "confirmed"])
+                    .inc();
+            }
+            Confirmed::Again | Confirmed::Locked => {}
+        }
+        if matches!(how, Confirmed::Stood | Confirmed::Again) {
+            m.attempts_total
+                .with_label_values(&[leaf, "confirmed_again"])
+                .inc();
+            tracing::error!(
+                call.id = call,
+                call.leaf = leaf,
+                "call {call} was confirmed a second time: the leaf may hold its effect twice"
+            );
+        }
+    }
+
+    fn moved(&self, leaf: &str, call: CallId, state: &str, reason: Option<&'static str>) {
+        let m = &self.metrics;
+        match state {
+            "failed" | "cancelled" | "confirmed" => {
+                m.calls_finished_total
+                    .with_label_values(&[leaf, state])
+                    .inc();
+                tracing::info!(
+                    call.id = call,
+                    call.leaf = leaf,
+                    call.state = state,
+                    call.reason = reason,
+                    "call {call} has ended: {state}"
+                );
+            }
+            "parked" => tracing::warn!(
+                call.id = call,
+                call.leaf = leaf,
+                call.reason = reason,
+                "call {call} is parked; `leafhopper show {call}` tells how to move it"
+            ),
+            _ => tracing::debug!(
+                call.id = call,
+                call.leaf = leaf,
+                call.state = state,
+                "call {call}: {state}"
+            ),
+        }
+    }
+
+    fn of_the_instance(&self, observation: Observation<'_>) {
+        use Observation as O;
+        let m = &self.metrics;
+        match observation {
+            O::Renewed => m.database_up.set(1.0),
+            O::RenewalFailed => m.database_up.set(0.0),
+            O::TakenForDead => {
+                tracing::error!("another instance took this one for dead: its lease had run out");
+            }
+            O::Breaker {
+                leaf,
+                open: true,
+                why,
+            } => {
+                tracing::warn!(call.leaf = leaf, "leaf {leaf} is not tried for now: {why}");
+            }
+            O::Breaker {
+                leaf,
+                open: false,
+                why,
+            } => {
+                tracing::info!(call.leaf = leaf, "leaf {leaf} is tried again: {why}");
+            }
+            O::Listening(listening) => {
+                m.listening.set(i64::from(listening));
+                if listening {
+                    tracing::info!("notifications arrive");
+                }
+            }
+            O::DatabaseError { error, first } => {
+                m.database_errors_total.inc();
+                if first {
+                    tracing::warn!(database.operation = error.operation(), "{error}");
+                }
+            }
+            O::DatabaseChanged { difference } => {
+                tracing::error!(
+                    "all sending has stopped: {difference}; `leafhopper resume --all --as probe|resend` \
+                     says how to go on"
+                );
+            }
+            _ => {}
+        }
+    }
+}

@@ -1,0 +1,180 @@
+//! What an application does: rows into the outbox, and rows back.
+
+use serde_json::{Map, Value, json};
+
+use super::{database, wait::until};
+
+/// An application's connection to its own database.
+pub(crate) struct App {
+    client: tokio_postgres::Client,
+}
+
+/// A row for the outbox; what is not said is left to the column's default.
+#[derive(Debug, Clone)]
+pub(crate) struct Call {
+    columns: Map<String, Value>,
+}
+
+/// A POST to `/things` of that leaf.
+pub(crate) fn call(leaf: &str) -> Call {
+    let columns = Map::from_iter([
+        ("leaf".to_owned(), json!(leaf)),
+        ("path".to_owned(), json!("/things")),
+    ]);
+    Call { columns }
+}
+
+impl Call {
+    /// The effect key.
+    pub(crate) fn key(self, key: &str) -> Self {
+        self.set("key", key)
+    }
+
+    /// The method.
+    pub(crate) fn method(self, method: &str) -> Self {
+        self.set("method", method)
+    }
+
+    /// The path under the leaf's base.
+    pub(crate) fn path(self, path: &str) -> Self {
+        self.set("path", path)
+    }
+
+    /// The JSON body.
+    pub(crate) fn body(self, body: Value) -> Self {
+        self.set("body", body)
+    }
+
+    /// Its batch.
+    pub(crate) fn batch(self, id: uuid::Uuid) -> Self {
+        self.set("batch_id", id.to_string())
+    }
+
+    /// Any column, in the form that `jsonb_populate_record` reads.
+    pub(crate) fn set(mut self, column: &str, value: impl Into<Value>) -> Self {
+        self.columns.insert(column.to_owned(), value.into());
+        self
+    }
+
+    fn insert_sql(&self) -> String {
+        let columns = self
+            .columns
+            .keys()
+            .map(String::as_str)
+            .collect::<Vec<_>>()
+            .join(", ");
+        format!(
+            "INSERT INTO leafhopper.outbox ({columns}) SELECT {columns} FROM \
+             jsonb_populate_record(NULL::leafhopper.outbox, $1) RETURNING id"
+        )
+    }
+}
+
+impl App {
+    /// Connects as the superuser of the url.
+    pub(crate) async fn connect(url: &str) -> Self {
+        Self {
+            client: database::connect(url).await,
+        }
+    }
+
+    /// The connection, for what has no method here.
+    pub(crate) fn client(&self) -> &tokio_postgres::Client {
+        &self.client
+    }
+
+    /// Inserts the row in a transaction of its own (or in the one that `BEGIN` has opened); gives its id.
+    pub(crate) async fn insert(&self, call: Call) -> i64 {
+        let sql = call.insert_sql();
+        let row = self
+            .client
+            .query_one(&sql, &[&Value::Object(call.columns)])
+            .await;
+        row.unwrap_or_else(|error| panic!("{sql}: {error:?}"))
+            .get(0)
+    }
+
+    /// The database's refusal of a row that must be refused.
+    pub(crate) async fn insert_refused(&self, call: Call) -> tokio_postgres::error::DbError {
+        let sql = call.insert_sql();
+        let refused = self
+            .client
+            .query_one(&sql, &[&Value::Object(call.columns)])
+            .await;
+        refused
+            .expect_err("a refusal")
+            .as_db_error()
+            .expect("the database's")
+            .clone()
+    }
+
+    /// Runs any statements.
+    pub(crate) async fn execute(&self, sql: &str) {
+        self.client
+            .batch_execute(sql)
+            .await
+            .unwrap_or_else(|error| panic!("{sql}: {error:?}"));
+    }
+
+    /// The rows of any query, as JSON objects.
+    pub(crate) async fn rows(&self, sql: &str) -> Vec<Value> {
+        let sql = format!("SELECT to_jsonb(found) FROM ({sql}) AS found");
+        let rows = self.client.query(&sql, &[]).await;
+        let rows = rows.unwrap_or_else(|error| panic!("{sql}: {error:?}"));
+        rows.iter().map(|row| row.get(0)).collect()
+    }
+
+    /// A call as `leafhopper.call` shows it.
+    pub(crate) async fn call(&self, id: i64) -> Value {
+        let mut rows = self
+            .rows(&format!("SELECT * FROM leafhopper.call WHERE id = {id}"))
+            .await;
+        assert_eq!(
+            rows.len(),
+            1,
+            "rows of call {id} in leafhopper.call: {rows:#?}"
+        );
+        rows.remove(0)
+    }
+
+    /// A call's state.
+    pub(crate) async fn state(&self, id: i64) -> String {
+        self.call(id).await["state"].as_str().unwrap().to_owned()
+    }
+
+    /// Waits until the call is in that state; gives the row.
+    pub(crate) async fn until_state(&self, id: i64, state: &str) -> Value {
+        until(&format!("call {id} is {state}"), async || {
+            let call = self.call(id).await;
+            if call["state"] == state {
+                Ok(call)
+            } else {
+                Err(call)
+            }
+        })
+        .await
+    }
+
+    /// The results of a key, oldest generation first.
+    pub(crate) async fn results(&self, leaf: &str, key: &str) -> Vec<Value> {
+        self.rows(&format!(
+            "SELECT * FROM leafhopper.result WHERE leaf = {} AND key = {} ORDER BY generation",
+            literal(leaf),
+            literal(key)
+        ))
+        .await
+    }
+
+    /// The attempts that a call's history keeps, in order.
+    pub(crate) async fn attempts(&self, id: i64) -> Vec<Value> {
+        self.rows(&format!(
+            "SELECT * FROM leafhopper.attempt WHERE call_id = {id} ORDER BY attempt, started_at"
+        ))
+        .await
+    }
+}
+
+/// A string as SQL writes it.
+pub(crate) fn literal(text: &str) -> String {
+    format!("'{}'", text.replace('\'', "''"))
+}

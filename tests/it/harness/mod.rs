@@ -1,0 +1,51 @@
+//! What a test needs: a database, a leaf, sidecars, and an application.
+//!
+//! The tests talk to leafhopper through its edges only: rows in, HTTP out, rows back, signals.
+
+pub(crate) mod app;
+pub(crate) mod checks;
+pub(crate) mod database;
+pub(crate) mod leaf;
+pub(crate) mod proxy;
+pub(crate) mod sidecar;
+pub(crate) mod wait;
+
+use app::App;
+use database::Database;
+use leaf::Leaf;
+use sidecar::{Config, Sidecar};
+
+/// The usual set: a migrated database, an application connected to it, and one leaf.
+///
+/// Sidecars are declared after the bed, so that they end before the database is checked and dropped.
+pub(crate) struct Bed {
+    /// The application's connection.
+    pub(crate) app: App,
+    /// The leaf.
+    pub(crate) leaf: Leaf,
+    /// Last, so that it goes last.
+    pub(crate) database: Database,
+}
+
+impl Bed {
+    /// A fresh one.
+    pub(crate) async fn new() -> Self {
+        let database = Database::new().await;
+        let (app, leaf) = tokio::join!(App::connect(&database.url), Leaf::start());
+        Self {
+            app,
+            leaf,
+            database,
+        }
+    }
+
+    /// A configuration that knows the leaf as `leaf`, with these lines in its table.
+    pub(crate) fn config(&self, lines: &str) -> Config {
+        Config::new(&self.database.url).leaf("leaf", &self.leaf.url(), lines)
+    }
+
+    /// A running sidecar with that configuration.
+    pub(crate) async fn sidecar(&self, lines: &str) -> Sidecar {
+        self.config(lines).start().await
+    }
+}

@@ -1,0 +1,401 @@
+//! The real binary as a process: started, asked, signalled, killed.
+
+use std::{
+    fmt::Write as _,
+    io::{BufRead, BufReader},
+    path::{Path, PathBuf},
+    process::{Child, Command, ExitStatus, Output, Stdio},
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicU32, Ordering},
+    },
+    time::Duration,
+};
+
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
+
+use super::wait::until;
+
+/// As much of its log as a failing test shows.
+const LOG_TAIL_LINES: usize = 60;
+
+/// A line of ours in the log: the address above it is that of the process before.
+const STARTED_AGAIN: &str = "(started again by the test)";
+
+static FOLDERS: AtomicU32 = AtomicU32::new(0);
+
+/// The text of a configuration file.
+#[derive(Debug, Clone)]
+pub(crate) struct Config {
+    database_url: String,
+    dispatch: String,
+    leaves: String,
+    rest: String,
+}
+
+impl Config {
+    /// A listener on a free port, and times that suit a test.
+    pub(crate) fn new(database_url: &str) -> Self {
+        let dispatch = "poll_interval = \"100ms\"\n".to_owned();
+        let database_url = database_url.to_owned();
+        Self {
+            database_url,
+            dispatch,
+            leaves: String::new(),
+            rest: String::new(),
+        }
+    }
+
+    /// A leaf, with further lines of its table.
+    pub(crate) fn leaf(mut self, name: &str, base_url: &str, lines: &str) -> Self {
+        write!(
+            self.leaves,
+            "\n[leaf.{name}]\nbase_url = {base_url:?}\n{lines}\n"
+        )
+        .unwrap();
+        self
+    }
+
+    /// Further lines of `[dispatch]`.
+    pub(crate) fn dispatch(mut self, lines: &str) -> Self {
+        self.dispatch.push_str(lines);
+        self.dispatch.push('\n');
+        self
+    }
+
+    /// Further tables, such as `[leaf.NAME.probe]`.
+    pub(crate) fn toml(mut self, tables: &str) -> Self {
+        self.rest.push_str(tables);
+        self.rest.push('\n');
+        self
+    }
+
+    /// The file's text.
+    pub(crate) fn text(&self) -> String {
+        let Self {
+            database_url,
+            dispatch,
+            leaves,
+            rest,
+        } = self;
+        format!(
+            "[database]\nurl = {database_url:?}\n\n[listen]\naddress = \"127.0.0.1:0\"\n\n\
+             [dispatch]\n{dispatch}{leaves}\n{rest}"
+        )
+    }
+
+    /// A folder with the file in it, for a sidecar that is yet to be started.
+    pub(crate) fn sidecar(&self) -> Starter {
+        let number = FOLDERS.fetch_add(1, Ordering::Relaxed);
+        let name = format!("leafhopper-sidecar-{}-{number}", std::process::id());
+        let folder = std::env::temp_dir().join(name);
+        std::fs::create_dir(&folder).unwrap();
+        let starter = Starter {
+            folder,
+            arguments: Vec::new(),
+            environment: Vec::new(),
+        };
+        starter.rewrite(self);
+        starter
+    }
+
+    /// A running sidecar that is ready.
+    pub(crate) async fn start(&self) -> Sidecar {
+        self.sidecar().start().await
+    }
+}
+
+/// How a sidecar is started.
+#[derive(Debug)]
+pub(crate) struct Starter {
+    folder: PathBuf,
+    arguments: Vec<String>,
+    environment: Vec<(String, String)>,
+}
+
+impl Starter {
+    /// A further argument of `leafhopper run`.
+    pub(crate) fn argument(mut self, argument: &str) -> Self {
+        self.arguments.push(argument.to_owned());
+        self
+    }
+
+    /// A variable of its environment.
+    pub(crate) fn environment(mut self, name: &str, value: &str) -> Self {
+        self.environment.push((name.to_owned(), value.to_owned()));
+        self
+    }
+
+    /// Starts it and waits until it is ready.
+    pub(crate) async fn start(self) -> Sidecar {
+        let sidecar = self.launch();
+        sidecar.until_ready().await;
+        sidecar
+    }
+
+    /// Starts it and does not wait: for one that can't become ready.
+    pub(crate) fn launch(self) -> Sidecar {
+        let log = Arc::new(Mutex::new(Vec::new()));
+        let child = self.spawn(&log);
+        Sidecar {
+            starter: self,
+            child,
+            log,
+            ended: None,
+        }
+    }
+
+    /// Runs another of the binary's commands with the same configuration, to its end.
+    pub(crate) async fn command(&self, arguments: &[&str]) -> Output {
+        let mut command = self.binary(arguments);
+        tokio::task::spawn_blocking(move || command.output())
+            .await
+            .unwrap()
+            .unwrap()
+    }
+
+    fn rewrite(&self, config: &Config) {
+        std::fs::write(self.folder.join("leafhopper.toml"), config.text()).unwrap();
+    }
+
+    fn binary(&self, arguments: &[&str]) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_leafhopper"));
+        command
+            .args(arguments)
+            .arg("--config")
+            .arg(self.folder.join("leafhopper.toml"))
+            .current_dir(&self.folder)
+            // What the developer's shell has set must not change a test.
+            .env_remove("DATABASE_URL")
+            .env_remove("LEAFHOPPER_CONFIG")
+            .env_remove("RUST_LOG")
+            .stdin(Stdio::null());
+        for (name, value) in &self.environment {
+            command.env(name, value);
+        }
+        command
+    }
+
+    fn spawn(&self, log: &Arc<Mutex<Vec<String>>>) -> Child {
+        let mut command = self.binary(&["run"]);
+        command.args(["--log-format", "json"]).args(&self.arguments);
+        command.stdout(Stdio::null()).stderr(Stdio::piped());
+        let mut child = command.spawn().unwrap();
+        let stderr = BufReader::new(child.stderr.take().unwrap());
+        let log = Arc::clone(log);
+        std::thread::spawn(move || {
+            for line in stderr.lines().map_while(Result::ok) {
+                log.lock().unwrap().push(line);
+            }
+        });
+        child
+    }
+}
+
+/// A sidecar's process; it is killed with this value, and a failing test shows the end of its log.
+#[derive(Debug)]
+pub(crate) struct Sidecar {
+    starter: Starter,
+    child: Child,
+    /// Over all its starts.
+    log: Arc<Mutex<Vec<String>>>,
+    ended: Option<ExitStatus>,
+}
+
+impl Sidecar {
+    /// Waits until `/readyz` says yes.
+    pub(crate) async fn until_ready(&self) {
+        until("the sidecar is ready", async || {
+            let Some(address) = self.find_address() else {
+                return Err(self.log_tail());
+            };
+            match get(&format!("http://{address}/readyz")).await {
+                Ok((200, _)) => Ok(()),
+                Ok((status, body)) => Err(format!("{status}: {body}\n{}", self.log_tail())),
+                Err(error) => Err(format!("{error:?}\n{}", self.log_tail())),
+            }
+        })
+        .await;
+    }
+
+    /// The url of its listener, with a path.
+    pub(crate) fn url(&self, path: &str) -> String {
+        let address = self.find_address();
+        let address = address.unwrap_or_else(|| panic!("no address in:\n{}", self.log_tail()));
+        format!("http://{address}{path}")
+    }
+
+    /// GETs from its listener: status and body.
+    pub(crate) async fn get(&self, path: &str) -> (u16, String) {
+        get(&self.url(path)).await.unwrap()
+    }
+
+    /// The sum of a metric's series that carry all these labels, such as `leaf="git"`; none is 0.
+    pub(crate) async fn metric(&self, name: &str, labels: &[&str]) -> f64 {
+        let (status, body) = self.get("/metrics").await;
+        assert_eq!(status, 200, "{body}");
+        sum_of(&body, name, labels)
+    }
+
+    /// SIGKILL: no goodbye.
+    pub(crate) fn kill(&mut self) {
+        self.signal(Signal::KILL);
+        self.ended = Some(self.child.wait().unwrap());
+    }
+
+    /// SIGTERM, SIGHUP, SIGSTOP, SIGCONT …
+    pub(crate) fn signal(&self, signal: Signal) {
+        kill_process(Pid::from_child(&self.child), signal).unwrap();
+    }
+
+    /// SIGTERM, and its exit status.
+    pub(crate) async fn stop(&mut self) -> ExitStatus {
+        self.signal(Signal::TERM);
+        self.exit().await
+    }
+
+    /// Waits for its end.
+    pub(crate) async fn exit(&mut self) -> ExitStatus {
+        let Self {
+            child, log, ended, ..
+        } = self;
+        if let Some(status) = ended {
+            return *status;
+        }
+        let status = until("the sidecar ends", async || {
+            match child.try_wait().unwrap() {
+                Some(status) => Ok(status),
+                None => Err(tail(log)),
+            }
+        })
+        .await;
+        *ended = Some(status);
+        status
+    }
+
+    /// Starts it again, after its end.
+    pub(crate) async fn restart(&mut self) {
+        assert!(self.ended.is_some(), "it has not ended");
+        self.log.lock().unwrap().push(STARTED_AGAIN.to_owned());
+        self.child = self.starter.spawn(&self.log);
+        self.ended = None;
+        self.until_ready().await;
+    }
+
+    /// Writes another configuration, and leaves it to the caller to have it read.
+    pub(crate) fn rewrite(&self, config: &Config) {
+        self.starter.rewrite(config);
+    }
+
+    /// Runs another command with its configuration.
+    pub(crate) async fn command(&self, arguments: &[&str]) -> Output {
+        self.starter.command(arguments).await
+    }
+
+    /// Its log so far; lines that are not JSON are strings.
+    pub(crate) fn log(&self) -> Vec<Value> {
+        let log = self.log.lock().unwrap();
+        log.iter()
+            .map(|line| serde_json::from_str(line).unwrap_or(line.as_str().into()))
+            .collect()
+    }
+
+    /// Where its files are.
+    pub(crate) fn folder(&self) -> &Path {
+        &self.starter.folder
+    }
+
+    fn find_address(&self) -> Option<String> {
+        address_in(&self.log.lock().unwrap())
+    }
+
+    fn log_tail(&self) -> String {
+        tail(&self.log)
+    }
+}
+
+impl Drop for Sidecar {
+    fn drop(&mut self) {
+        if self.ended.is_none() {
+            self.child.kill().ok();
+            self.child.wait().ok();
+        }
+        if std::thread::panicking() {
+            eprintln!("the end of the sidecar's log:\n{}", self.log_tail());
+        }
+    }
+}
+
+impl Drop for Starter {
+    fn drop(&mut self) {
+        std::fs::remove_dir_all(&self.folder).ok();
+    }
+}
+
+fn tail(log: &Mutex<Vec<String>>) -> String {
+    let log = log.lock().unwrap();
+    log[log.len().saturating_sub(LOG_TAIL_LINES)..].join("\n")
+}
+
+/// The address that the latest start has bound: the field `listen.address` of one of its lines.
+fn address_in(log: &[String]) -> Option<String> {
+    let latest = log.rsplit(|line| line == STARTED_AGAIN).next()?;
+    latest.iter().find_map(|line| {
+        let line: Value = serde_json::from_str(line).ok()?;
+        let field = |object: &Value| Some(object.get("listen.address")?.as_str()?.to_owned());
+        field(&line["fields"]).or_else(|| field(&line))
+    })
+}
+
+async fn get(url: &str) -> reqwest::Result<(u16, String)> {
+    let client = reqwest::Client::builder()
+        .no_proxy()
+        .timeout(Duration::from_secs(10))
+        .build()?;
+    let response = client.get(url).send().await?;
+    Ok((response.status().as_u16(), response.text().await?))
+}
+
+fn sum_of(exposition: &str, name: &str, labels: &[&str]) -> f64 {
+    let series = exposition.lines().filter_map(|line| {
+        let (series, value) = line.rsplit_once(' ')?;
+        let (found, its_labels) = series.split_once('{').unwrap_or((series, ""));
+        let is_meant = found == name && labels.iter().all(|label| its_labels.contains(label));
+        is_meant.then(|| value.parse::<f64>().unwrap())
+    });
+    series.sum()
+}
+
+#[test]
+fn a_metric_is_the_sum_of_its_series() {
+    let text = "# TYPE a counter\na{leaf=\"x\",class=\"retry\"} 2\na{leaf=\"y\",class=\"retry\"} 3\nab 9\n";
+    assert!((sum_of(text, "a", &["class=\"retry\""]) - 5.0).abs() < f64::EPSILON);
+    assert!((sum_of(text, "a", &["leaf=\"y\""]) - 3.0).abs() < f64::EPSILON);
+    assert!(sum_of(text, "b", &[]).abs() < f64::EPSILON);
+}
+
+#[test]
+fn the_address_is_that_of_the_latest_start() {
+    let line = |port: u16| {
+        let address = format!("127.0.0.1:{port}");
+        serde_json::json!({ "level": "INFO", "fields": { "listen.address": address } }).to_string()
+    };
+    let mut log = vec!["not JSON".to_owned(), line(1), STARTED_AGAIN.to_owned()];
+    assert_eq!(address_in(&log), None);
+    log.push(line(2));
+    assert_eq!(address_in(&log).as_deref(), Some("127.0.0.1:2"));
+}
+
+#[test]
+fn a_configuration_is_toml_with_its_leaves() {
+    let config = Config::new("postgres://u:p@h/d")
+        .leaf("a", "http://a", "timeout = \"1s\"")
+        .dispatch("lease = \"2s\"")
+        .toml("[leaf.a.probe]\npath = \"/x\"");
+    let parsed: toml::Table = toml::from_str(&config.text()).unwrap();
+    assert_eq!(parsed["listen"]["address"].as_str(), Some("127.0.0.1:0"));
+    assert_eq!(parsed["dispatch"]["lease"].as_str(), Some("2s"));
+    assert_eq!(parsed["leaf"]["a"]["timeout"].as_str(), Some("1s"));
+    assert_eq!(parsed["leaf"]["a"]["probe"]["path"].as_str(), Some("/x"));
+}

@@ -1,0 +1,226 @@
+//! The source keeps its own rules: layers, documentation, size, words.
+
+use std::{
+    collections::BTreeMap,
+    path::{Path, PathBuf},
+};
+
+/// What does not fit here is two things.
+const FILE_LINES_MAX: usize = 450;
+
+#[test]
+fn every_source_file_says_what_it_is_for() {
+    let silent = |(_, text): &(String, String)| !text.starts_with("//!");
+    assert_none(
+        "start with a line of `//!`",
+        rust().filter(silent).map(|(path, _)| path),
+    );
+}
+
+#[test]
+fn no_file_is_too_long() {
+    let code = all().filter(|(path, _)| path.ends_with(".rs") || path.ends_with(".sql"));
+    let long = code.filter_map(|(path, text)| {
+        let lines = text.lines().count();
+        (lines > FILE_LINES_MAX).then(|| format!("{path}: {lines} lines"))
+    });
+    assert_none("split it", long);
+}
+
+#[test]
+fn the_domain_knows_nothing_but_itself() {
+    let ours = src_modules();
+    assert_none(
+        "src/domain uses domain only",
+        lines_of("src/domain/").filter(|line| {
+            let code = line.code();
+            let named = |module: &String| code.contains(&format!("crate::{module}"));
+            let outside = [
+                "tokio::",
+                "reqwest",
+                "tokio_postgres",
+                "deadpool",
+                "axum::",
+                "tracing::",
+            ];
+            ours.iter().filter(|module| *module != "domain").any(named)
+                || outside.iter().any(|krate| code.contains(krate))
+        }),
+    );
+}
+
+#[test]
+fn only_the_store_says_sql() {
+    assert_none(
+        "only src/store knows the database's client",
+        lines_of("src/").filter(|line| {
+            let code = line.code();
+            !line.path.starts_with("src/store/")
+                && (code.contains("tokio_postgres") || code.contains("deadpool"))
+        }),
+    );
+}
+
+#[test]
+fn only_the_leaf_says_http() {
+    assert_none(
+        "only src/leaf knows the HTTP client; src/config may name its Url",
+        lines_of("src/").filter(|line| {
+            let code = line.code().replace("reqwest::Url", "");
+            let url = line.path.starts_with("src/config/");
+            !line.path.starts_with("src/leaf/")
+                && (code.contains("reqwest") || line.code().contains("reqwest::Url") && !url)
+        }),
+    );
+}
+
+#[test]
+fn store_and_leaf_do_not_know_the_engine_or_each_other() {
+    let forbidden = [
+        ("src/store/", ["crate::leaf", "crate::engine"]),
+        ("src/leaf/", ["crate::store", "crate::engine"]),
+    ];
+    for (folder, modules) in forbidden {
+        assert_none(
+            "the engine brings store and leaf together",
+            lines_of(folder).filter(|line| modules.iter().any(|m| line.code().contains(m))),
+        );
+    }
+}
+
+#[test]
+fn every_query_has_one_place_and_a_header() {
+    let mut uses: BTreeMap<String, usize> = BTreeMap::new();
+    for line in lines_of("src/") {
+        for part in line.code().split("sql/queries/").skip(1) {
+            let name = part.split('"').next().unwrap_or_default();
+            *uses.entry(format!("sql/queries/{name}")).or_default() += 1;
+        }
+    }
+    let queries: Vec<_> = all()
+        .filter(|(path, _)| path.starts_with("sql/queries/"))
+        .collect();
+    assert_none(
+        "each query is included exactly once",
+        queries.iter().filter_map(|(path, _)| {
+            let count = uses.get(path).copied().unwrap_or_default();
+            (count != 1).then(|| format!("{path}: {count} times"))
+        }),
+    );
+    let bare = queries.iter().filter(|(_, text)| !text.starts_with("--"));
+    assert_none(
+        "each query starts with a comment that explains it",
+        bare.map(|(path, _)| path),
+    );
+}
+
+#[test]
+fn tests_wait_in_one_place_only() {
+    assert_none(
+        "wait with harness::wait::until",
+        lines_of("tests/").filter(|line| {
+            line.path != "tests/it/harness/wait.rs" && line.code().contains(concat!("sleep", "("))
+        }),
+    );
+}
+
+#[test]
+fn nothing_is_left_for_later() {
+    let words = [
+        concat!("TO", "DO"),
+        concat!("FIX", "ME"),
+        concat!("for ", "now"),
+        concat!("XX", "X"),
+    ];
+    let lines = ["src/", "tests/", "sql/", "deploy/"]
+        .into_iter()
+        .flat_map(lines_of);
+    assert_none(
+        "do it, or leave it out",
+        lines.filter(|line| words.iter().any(|word| line.text.contains(word))),
+    );
+}
+
+/// One line of a file.
+struct Line {
+    path: String,
+    number: usize,
+    text: String,
+}
+
+impl Line {
+    /// The line without its comment.
+    fn code(&self) -> &str {
+        let comment = self
+            .text
+            .find("//")
+            .filter(|&at| !self.text[..at].ends_with(':'));
+        comment.map_or(self.text.as_str(), |at| &self.text[..at])
+    }
+}
+
+impl std::fmt::Display for Line {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}:{}: {}", self.path, self.number, self.text.trim())
+    }
+}
+
+fn assert_none<T: std::fmt::Display>(rule: &str, found: impl Iterator<Item = T>) {
+    let found: Vec<String> = found.map(|found| found.to_string()).collect();
+    assert!(found.is_empty(), "{rule}:\n{}", found.join("\n"));
+}
+
+fn lines_of(folder: &'static str) -> impl Iterator<Item = Line> {
+    all()
+        .filter(move |(path, _)| path.starts_with(folder))
+        .flat_map(|(path, text)| {
+            let lines = text.lines().enumerate().map(|(index, line)| Line {
+                path: path.clone(),
+                number: index + 1,
+                text: line.to_owned(),
+            });
+            lines.collect::<Vec<_>>()
+        })
+}
+
+fn rust() -> impl Iterator<Item = (String, String)> {
+    all().filter(|(path, _)| path.ends_with(".rs"))
+}
+
+/// The top modules of the library.
+fn src_modules() -> Vec<String> {
+    let lines = lines_of("src/lib.rs");
+    let modules = lines.filter_map(|line| {
+        let (_, name) = line.text.trim_end_matches(';').rsplit_once("mod ")?;
+        Some(name.to_owned())
+    });
+    modules.collect()
+}
+
+/// Path and text of every file that is written by hand.
+fn all() -> impl Iterator<Item = (String, String)> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let mut folders: Vec<PathBuf> = ["src", "tests", "sql", "deploy"]
+        .map(|name| root.join(name))
+        .into();
+    let mut files = Vec::new();
+    while let Some(folder) = folders.pop() {
+        for entry in std::fs::read_dir(folder).into_iter().flatten() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                folders.push(path);
+            } else if let Ok(text) = std::fs::read_to_string(&path) {
+                let path = path
+                    .strip_prefix(root)
+                    .unwrap()
+                    .to_string_lossy()
+                    .into_owned();
+                files.push((path, text));
+            }
+        }
+    }
+    files.sort();
+    // Generated by a tool, or taken from elsewhere.
+    files.retain(|(path, _)| !path.ends_with(".snap") && !path.ends_with(".json"));
+    files.into_iter()
+}
