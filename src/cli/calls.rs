@@ -119,7 +119,12 @@ pub(crate) fn standing(call: &CallRow) -> String {
         text.push_str(": ");
         text.push_str(reason);
     }
-    if let Some(other) = call.waits_for {
+    // A call of a paused leaf may stand behind another one too; that is not what it waits for.
+    let waits = matches!(
+        call.reason.as_deref(),
+        Some("waits_for_key" | "waits_for_order")
+    );
+    if let (true, Some(other)) = (waits, call.waits_for) {
         text.push_str(&format!(" {other}"));
     }
     if call.stuck {
