@@ -9,6 +9,7 @@
 
 mod admin;
 pub mod app;
+pub mod cli;
 pub mod config;
 pub mod demo;
 pub mod domain;

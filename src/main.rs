@@ -1,3 +1,7 @@
-//! The `leafhopper` program.
+//! The program; everything is in the library.
 
-fn main() {}
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    leafhopper::cli::main()
+}

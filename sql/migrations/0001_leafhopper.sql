@@ -711,10 +711,12 @@ BEGIN
     PERFORM leafhopper.note('resolve_not_executed', d.call_id, d.batch_id, d.leaf, reason);
     IF d.deadline <= clock_timestamp() THEN
         PERFORM leafhopper.end_call(d.call_id, 'expired', reason, true);
+        PERFORM leafhopper.wake();
         RETURN 'expired';
     ELSIF NOT send OR d.cancel_requested IS NOT NULL
           OR (d.batch_id IS NOT NULL AND NOT leafhopper.batch_is_open(d.batch_id)) THEN
         PERFORM leafhopper.end_call(d.call_id, 'cancelled', reason, true);
+        PERFORM leafhopper.wake();
         RETURN 'cancelled';
     END IF;
     UPDATE leafhopper.dispatch x

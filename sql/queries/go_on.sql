@@ -1,6 +1,6 @@
 -- A person said how to go on after the database changed: what was claimed or pending before is in doubt
 -- (probe) or is sent (resend).
--- Caller:      store/origin.rs, from the command resume --all
+-- Caller:      store/operator/leaves.rs, after act_note.sql
 -- Index:       origin_pkey
 -- Locks:       all live calls
 -- Repeatable:  yes

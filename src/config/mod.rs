@@ -128,6 +128,33 @@ impl Config {
     }
 }
 
+/// Loads `[database]` alone, so that what needs no more works whatever is wrong with the rest of the file.
+///
+/// # Errors
+///
+/// The file can't be read, is no TOML, or what is wrong with `[database]`.
+pub fn load_database(file: &Path, env: Env<'_>) -> Result<Database, ConfigError> {
+    let text = fs::read_to_string(file).map_err(|source| ConfigError {
+        file: file.to_owned(),
+        faults: vec![Fault {
+            line: None,
+            key: String::new(),
+            problem: format!("can't be read: {source}"),
+        }],
+    })?;
+    let report = Report::new(&text);
+    let (given, _mistakes) = DeTable::parse_recoverable(&text);
+    let defaults = defaults::text();
+    let defaults = DeTable::parse(&defaults)
+        .expect("leafhopper.default.toml is TOML: a test loads it")
+        .into_inner();
+    let root = Section::root(&report, given.get_ref(), &defaults);
+    let database = sections::database(&root, env);
+    drop(root);
+    report.finish(file)?;
+    Ok(database)
+}
+
 /// Reads all sections. What is faulty is replaced by something harmless; the report has it.
 fn read(root: &Section<'_>, env: Env<'_>) -> Config {
     let database = sections::database(root, env);

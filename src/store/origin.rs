@@ -198,27 +198,4 @@ impl Store {
             Ok(None)
         }
     }
-
-    /// Goes on in this database; `doubt` puts what was claimed or pending before in doubt, else it is sent.
-    /// Gives how many calls were moved.
-    ///
-    /// # Errors
-    /// The database did not answer.
-    pub async fn go_on(&self, identity: &Identity, doubt: bool) -> Result<usize, StoreError> {
-        let rows = self
-            .write(
-                "go on after the database changed",
-                LOCK_WAIT,
-                include_str!("../../sql/queries/go_on.sql"),
-                &[
-                    (&doubt, Type::BOOL),
-                    (&identity.system_identifier, Type::INT8),
-                    (&identity.timeline, Type::INT4),
-                    (&identity.database_name, Type::TEXT),
-                    (&identity.database_oid, Type::INT8),
-                ],
-            )
-            .await?;
-        Ok(rows.len())
-    }
 }

@@ -221,6 +221,22 @@ fn warns_of_what_is_probably_not_meant() {
 }
 
 #[test]
+fn the_database_alone_loads_whatever_is_wrong_with_the_leaves() {
+    let file = std::env::temp_dir().join(format!("leafhopper-{}.toml", uuid::Uuid::new_v4()));
+    let load = |text: &str| {
+        fs::write(&file, text).unwrap();
+        load_database(&file, &|_| None)
+    };
+    let broken = load("[database]\nurl = \"postgres://localhost/app\"\n[leaf.git]\nbase = 7");
+    let nothing = load("[leaf.git]\nbase = 7");
+    fs::remove_file(&file).unwrap();
+    assert!(broken.is_ok(), "{broken:?}");
+    let faults = nothing.unwrap_err().faults;
+    let keys: Vec<&str> = faults.iter().map(|fault| fault.key.as_str()).collect();
+    assert_eq!(keys, ["database.url"]);
+}
+
+#[test]
 fn names_the_changes_that_need_a_restart() {
     let config = |settings: &str| parse_leaf(settings).unwrap();
     let old = config("");

@@ -1,0 +1,28 @@
+-- One call with everything that is known of it.
+-- Caller:      store/operator/show.rs
+-- Index:       outbox_pkey, attempt_call, result_pkey, batch_pkey, outbox_batch, operator_action_call, outbox_key
+-- Locks:       none
+-- Repeatable:  yes
+-- $1 int8 id   $2 int8 of attempts and of actions, the latest so many
+SELECT c.id, c.leaf, c.key, c.state, c.reason, c.waits_for, c.attempts, c.last_status, c.stuck,
+       extract(epoch FROM now() - c.created_at)::float8 AS age,
+       to_jsonb(c)::text AS json, c.batch_id,
+       c.batch_id IS NOT NULL AND leafhopper.batch_is_open(c.batch_id) AS batch_open,
+       extract(epoch FROM c.next_attempt_at - now())::float8 AS due_in,
+       (SELECT coalesce(jsonb_agg(to_jsonb(a) ORDER BY a.id), '[]')::text
+          FROM (SELECT x.* FROM leafhopper.attempt x WHERE x.call_id = c.id ORDER BY x.id DESC LIMIT $2) a) AS attempts_json,
+       (SELECT to_jsonb(r)::text FROM leafhopper.result r
+         WHERE r.leaf = c.leaf AND r.key = c.key
+           AND (r.call_id = c.id
+                OR r.generation = (SELECT f.generation FROM leafhopper.finished f WHERE f.call_id = c.id))
+         ORDER BY r.generation DESC LIMIT 1) AS result_json,
+       (SELECT coalesce(jsonb_agg(to_jsonb(a) ORDER BY a.id), '[]')::text
+          FROM (SELECT x.* FROM leafhopper.operator_action x
+                 WHERE x.call_id = c.id ORDER BY x.id DESC LIMIT $2) a) AS actions_json,
+       ARRAY(SELECT o.id FROM leafhopper.outbox o
+              WHERE o.leaf = c.leaf AND o.key = c.key AND o.id <> c.id
+              ORDER BY o.id DESC LIMIT 50) AS same_key,
+       -- Whether calls behind this one wait for a word, since it ended without a confirmation.
+       EXISTS (SELECT FROM leafhopper.order_hold h WHERE h.head = c.id) AS holds_others
+  FROM leafhopper.call c
+ WHERE c.id = $1

@@ -1,0 +1,294 @@
+//! Why a call is where it is, in words, and the command that would move it.
+//!
+//! One line for each state and reason of the contract; a test compares the list with the schema's.
+
+use super::output::{age, clean};
+use crate::store::operator::show::Details;
+
+/// What is said of a call.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Explanation {
+    /// In one or two sentences.
+    pub(crate) why: String,
+    /// The commands that would move it; empty where none is needed or none can.
+    pub(crate) commands: Vec<String>,
+}
+
+struct Line {
+    state: &'static str,
+    /// `""`: none. `"*"`: whatever it is, the words have it.
+    reason: &'static str,
+    why: &'static str,
+    commands: &'static [&'static str],
+}
+
+const fn line(
+    state: &'static str,
+    reason: &'static str,
+    why: &'static str,
+    commands: &'static [&'static str],
+) -> Line {
+    Line {
+        state,
+        reason,
+        why,
+        commands,
+    }
+}
+
+const CONFIRM: &str = "leafhopper resolve {id} --confirmed --reason '…'";
+const NOT_EXECUTED: &str = "leafhopper resolve {id} --not-executed --reason '…'";
+const SAY: &[&str] = &[CONFIRM, NOT_EXECUTED];
+const RETRY: &[&str] = &["leafhopper retry {id} --reason '…'"];
+const CANCEL: &[&str] = &["leafhopper cancel {id} --reason '…'"];
+const RESUME: &[&str] = &["leafhopper resume {leaf} --reason '…'"];
+const SHOW_OTHER: &[&str] = &["leafhopper show {other}"];
+
+/// A reason of this table alone: the contract's view has none for it.
+const NOT_BEFORE: &str = "(not yet)";
+const OVERDUE: &str = "(overdue)";
+const LEASE_OVER: &str = "(lease over)";
+const HEAD_ENDED: &str = "(head ended)";
+const BATCH_CLOSED: &str = "(batch closed)";
+
+#[rustfmt::skip]
+const LINES: &[Line] = &[
+    line("pending", "", "It is its turn: an instance takes it as soon as it has a free slot for leaf {leaf}.", &[]),
+    line("pending", NOT_BEFORE, "It is not due yet: it goes in {due}.", &[]),
+    line("pending", OVERDUE, "It is due and nobody sends it: the instances are down, or busy with calls before it.", &["leafhopper check"]),
+    line("pending", "leaf_unknown", "No running instance has a leaf {leaf} in its configuration: start one that has it, or add [leaf.{leaf}] and send SIGHUP. If the name is a mistake, cancel the call.", CANCEL),
+    line("pending", "leaf_paused", "Leaf {leaf} is paused: nothing is sent to it until it is resumed.", RESUME),
+    line("pending", "credential_unknown", "No running instance has the credential that the call names: add a file of that name to the folder `credentials` of leaf {leaf}; it is noticed within 5 s.", CANCEL),
+    line("pending", "breaker_open", "Leaf {leaf} refused its credentials, or could not be reached several times in a row: one call at a time tries whether it is back. Resuming lets all go at once.", RESUME),
+    line("pending", "rate_limited", "The rate that is configured for leaf {leaf} is used up for the moment; it goes when there is room.", &[]),
+    line("pending", "waits_for_key", "Call {other} has the same effect key and is under way, in doubt or parked: only one at a time. It goes when that one is final.", SHOW_OTHER),
+    line("pending", "waits_for_order", "Call {other} has the same ordering key and goes first: this one follows when that one is final.", SHOW_OTHER),
+    line("pending", HEAD_ENDED, "Call {other}, before it in the same order, ended without a confirmation, and leaf {leaf} holds those behind such a call. Send that one again, or let the next one go.", &["leafhopper retry {other} --reason '…'", "leafhopper release {other} --reason '…'"]),
+    line("pending", "waits_for_batch", "It is a follow-up of its batch, and its phase has not begun.", &[]),
+    line("pending", "batch_cancelled", "Its batch is cancelled, and so will this call be within moments, without being sent.", &[]),
+    line("pending", "retry", "The last attempt did not get through and had no effect. The next one is due in {due}.", &[]),
+    line("pending", "database_changed", "The database is not the one that it was: it was restored, cloned, or lost commits. Nothing is sent until a person says how to go on.", &["leafhopper resume --all --as probe --reason '…'", "leafhopper resume --all --as resend --reason '…'"]),
+    line("pending", "untracked", "It was inserted without the table's trigger (session_replication_role = replica). A running instance finds such rows in a slow sweep.", &[]),
+    line("dispatching", "", "An instance has claimed it, and its request may be on its way.", &[]),
+    line("dispatching", LEASE_OVER, "The instance that claimed it has not been heard of since its lease ended. Another one puts the call in doubt as soon as it has made sure.", &["leafhopper check"]),
+    line("accepted", "", "The leaf has accepted it and has not yet said that it is done.", &[]),
+    line("in_doubt", "", "An attempt may have been executed by the leaf, and no confirmation is known. It is looked into next in {due}; it is never just sent again. If you know that the effect exists, say so.", &[CONFIRM]),
+    line("parked", "no_probe", "An attempt may have been executed, and the leaf can't be asked: it has neither a probe nor an idempotency header. Look at the leaf, then say what is true.", SAY),
+    line("parked", "probe_unclear", "An attempt may have been executed, and the probes gave no clear answer. Look at the leaf, then say what is true.", SAY),
+    line("parked", "template", "A template of its probe or request can't be rendered for this call, so the leaf was not asked. Look at the leaf, then say what is true.", SAY),
+    line("parked", "exists_unmatched", "The leaf says that something of this name exists, and the probe can't tell that it is ours. If it is, confirm; if it is somebody else's, remove it there first.", SAY),
+    line("parked", "key_expired", "An attempt may have been executed, and the leaf no longer remembers the idempotency key, so sending again could do it twice. Look at the leaf, then say what is true.", SAY),
+    line("parked", "crash_suspect", "Instances went down several times while they worked on this call. Look at the call and at the leaf, then say what is true.", SAY),
+    line("parked", "attempts_exhausted", "Its attempts are used up, and the last one may have been executed. Look at the leaf, then say what is true.", SAY),
+    line("confirmed", "*", "That the effect exists is on record. Nothing is left to do.", &[]),
+    line("failed", "rejected", "The leaf said no. The same request is likely to be refused again, unless what it refused for is gone; a corrected request is a new row.", RETRY),
+    line("failed", "attempts_exhausted", "The leaf refused or turned it away as often as max_attempts allows; none of the attempts had an effect.", RETRY),
+    line("failed", "gave_up", "It was tried for as long as give_up_after allows; none of the attempts had an effect.", RETRY),
+    line("failed", "key_conflict", "Another request with this effect key is confirmed, so this one was not sent: one key means one effect. Insert it under another key, or take the effect back with leafhopper.forget(leaf, key) if it is gone, then retry.", RETRY),
+    line("failed", "unsendable", "No request can be made of the row: see the error. Insert it anew without that fault, or change the leaf's configuration and retry.", RETRY),
+    line("failed", BATCH_CLOSED, "It failed ({reason}), and its batch is no longer open, so it can't be retried: insert the work anew in another batch.", &[]),
+    line("cancelled", "*", "It was cancelled ({reason}) before the leaf executed anything for it, or what it executed is on record. It is not sent again: insert it anew where it is still wanted.", &[]),
+    line("expired", "*", "Its deadline passed before it could be confirmed, and nothing was executed for it, or what was executed is on record. It is not sent again: insert it anew where it is still wanted.", &[]),
+];
+
+/// What is to be said of this call.
+pub(crate) fn explain(details: &Details) -> Explanation {
+    let call = &details.call;
+    let known = call.reason.as_deref().unwrap_or_default();
+    let reason = refined(details, known);
+    let line = LINES
+        .iter()
+        .find(|line| line.state == call.state && (line.reason == reason || line.reason == "*"));
+    let Some(line) = line else {
+        return Explanation {
+            why: format!(
+                "It is {}; this leafhopper knows no more of that.",
+                call.state
+            ),
+            commands: Vec::new(),
+        };
+    };
+    let other = call
+        .waits_for
+        .map_or_else(|| "(unknown)".to_owned(), |id| id.to_string());
+    let due = details
+        .due_in
+        .filter(|due| *due > 0.0)
+        .map_or_else(|| "a moment".to_owned(), age);
+    let fill = |text: &str, leaf: &str| {
+        // The parts that rows decide come last: what they hold is not looked at again.
+        text.replace("{id}", &call.id.to_string())
+            .replace("{other}", &other)
+            .replace("{due}", &due)
+            .replace(
+                "{reason}",
+                if known.is_empty() {
+                    "no reason given"
+                } else {
+                    "{}"
+                },
+            )
+            .replace("{leaf}", leaf)
+    };
+    let mut commands: Vec<String> = line
+        .commands
+        .iter()
+        .map(|command| fill(command, &quoted(&call.leaf)))
+        .collect();
+    if details.holds_others {
+        commands.push(format!("leafhopper release {} --reason '…'", call.id));
+    }
+    Explanation {
+        why: fill(line.why, &clean(&call.leaf)).replacen("{}", &clean(known), 1),
+        commands,
+    }
+}
+
+/// The reason, or one of this table's own where more is known than the view says.
+fn refined<'a>(details: &Details, reason: &'a str) -> &'a str {
+    let call = &details.call;
+    let head_ended = || {
+        details
+            .waits_for
+            .as_ref()
+            .is_some_and(|head| matches!(head.state.as_str(), "failed" | "cancelled" | "expired"))
+    };
+    let in_closed_batch = details.batch.is_some() && !details.batch_open;
+    match (call.state.as_str(), reason) {
+        ("pending", "") if details.due_in.is_some_and(|due| due > 0.0) => NOT_BEFORE,
+        ("pending", "") if call.stuck => OVERDUE,
+        ("pending", "waits_for_order") if head_ended() => HEAD_ENDED,
+        ("dispatching", "") if call.stuck => LEASE_OVER,
+        ("failed", _) if in_closed_batch => BATCH_CLOSED,
+        _ => reason,
+    }
+}
+
+/// For a shell: as it is where that is safe.
+fn quoted(word: &str) -> String {
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || "-_.:/".contains(c);
+    if !word.is_empty() && !word.starts_with('-') && word.chars().all(is_plain) {
+        word.to_owned()
+    } else {
+        format!("'{}'", clean(word).replace('\'', "'\\''"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+    use crate::store::{
+        migrate::MIGRATIONS,
+        operator::{CallRow, STATES},
+    };
+
+    fn details(state: &str, reason: Option<&str>) -> Details {
+        Details {
+            call: CallRow {
+                id: 7,
+                leaf: "git".to_owned(),
+                key: "site:7".to_owned(),
+                state: state.to_owned(),
+                reason: reason.map(str::to_owned),
+                waits_for: Some(3),
+                attempts: 1,
+                last_status: None,
+                stuck: false,
+                age: 1.0,
+                json: "{}".to_owned(),
+            },
+            batch_open: false,
+            due_in: None,
+            holds_others: false,
+            attempts: "[]".to_owned(),
+            result: None,
+            actions: "[]".to_owned(),
+            batch: None,
+            waits_for: None,
+            same_key: Vec::new(),
+        }
+    }
+
+    /// The quoted words of `text` between two marks.
+    fn words<'a>(text: &'a str, from: &str, to: &str, before: &str) -> BTreeSet<&'a str> {
+        let part = text.split_once(from).unwrap().1.split_once(to).unwrap().0;
+        part.split(before)
+            .skip(1)
+            .map(|word| word.split('\'').next().unwrap())
+            .collect()
+    }
+
+    fn told(state: &str) -> BTreeSet<&'static str> {
+        LINES
+            .iter()
+            .filter(|line| line.state == state)
+            .map(|line| line.reason)
+            .filter(|reason| !reason.starts_with('(') && !reason.is_empty() && *reason != "*")
+            .collect()
+    }
+
+    #[test]
+    fn every_reason_that_the_view_gives_a_pending_call_is_explained() {
+        let sql = MIGRATIONS[0].sql;
+        let given = words(
+            sql,
+            "WHEN stands.state <> 'pending'",
+            "END AS reason",
+            "THEN '",
+        );
+        assert_eq!(told("pending"), given);
+    }
+
+    #[test]
+    fn every_reason_of_a_failed_call_is_explained() {
+        let sql = MIGRATIONS[0].sql;
+        let list = words(sql, "OR reason IN (", ")", "'");
+        let known: BTreeSet<&str> = list
+            .into_iter()
+            .filter(|word| !word.is_empty() && !word.starts_with(','))
+            .collect();
+        assert_eq!(told("failed"), known);
+    }
+
+    #[test]
+    fn every_reason_to_park_is_explained() {
+        let contract = BTreeSet::from([
+            "no_probe",
+            "probe_unclear",
+            "template",
+            "exists_unmatched",
+            "key_expired",
+            "crash_suspect",
+            "attempts_exhausted",
+        ]);
+        assert_eq!(told("parked"), contract);
+    }
+
+    #[test]
+    fn every_state_is_explained_and_no_placeholder_is_left() {
+        let states: BTreeSet<&str> = LINES.iter().map(|line| line.state).collect();
+        assert_eq!(states, STATES.iter().copied().collect());
+        for line in LINES {
+            let reason = match line.reason {
+                "" => None,
+                "*" => Some("changed {leaf} my mind"),
+                reason => Some(reason),
+            };
+            let said = explain(&details(line.state, reason));
+            for text in said.commands.iter().chain([&said.why]) {
+                let text = text.replace("changed {leaf} my mind", "");
+                assert!(!text.contains('{') && !text.contains('}'), "{text}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_leaf_of_a_row_can_not_end_the_command_that_is_shown() {
+        assert_eq!(quoted("git"), "git");
+        assert_eq!(quoted("a b"), "'a b'");
+        assert_eq!(quoted("x'; rm -rf ~ #"), "'x'\\''; rm -rf ~ #'");
+        assert_eq!(quoted("--all"), "'--all'");
+    }
+}

@@ -1,0 +1,61 @@
+//! `run` and `demo`: what goes on until it is told to stop.
+
+use std::{
+    io,
+    path::{Path, PathBuf},
+};
+
+use clap::Args;
+
+use super::{Exit, output::Out, settings};
+use crate::{
+    app::{self, Ended, Setup},
+    config, demo,
+};
+
+/// `run`
+#[derive(Debug, Args)]
+pub struct RunArgs {
+    /// First bring the schema to what this leafhopper needs.
+    #[arg(long)]
+    migrate: bool,
+}
+
+/// `demo`
+#[derive(Debug, Args)]
+pub struct DemoArgs {
+    /// The folder of PostgreSQL's programs; looked for if not given.
+    #[arg(long, value_name = "DIR")]
+    postgres: Option<PathBuf>,
+    /// Leave everything up afterwards, to be looked at, until a signal comes.
+    #[arg(long)]
+    keep: bool,
+}
+
+/// Runs a sidecar.
+pub(crate) async fn run(args: &RunArgs, path: &Path) -> anyhow::Result<Exit> {
+    let setup = Setup {
+        config: settings::whole(path)?,
+        file: path.to_owned(),
+        migrate: args.migrate,
+    };
+    Ok(match app::run(setup, &config::process_env).await? {
+        Ended::Clean => Exit::Done,
+        Ended::Doubts | Ended::AtOnce => Exit::Failed,
+    })
+}
+
+/// Runs the demonstration; done where the leaves' ledger and the database agree.
+pub(crate) async fn demo(args: DemoArgs, out: &mut Out<'_>) -> anyhow::Result<Exit> {
+    let settings = demo::Settings {
+        postgres: args.postgres,
+        keep: args.keep,
+    };
+    out.out.flush()?;
+    // Its story is read while it happens, so it goes past what collects a list's lines.
+    Ok(if demo::run(settings, &mut io::stdout()).await? {
+        Exit::Done
+    } else {
+        Exit::Failed
+    })
+}

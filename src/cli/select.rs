@@ -1,0 +1,218 @@
+//! Which calls a command means: named by id, or all that match a filter.
+
+use std::io;
+
+use clap::{Args, builder::PossibleValuesParser};
+use uuid::Uuid;
+
+use super::{
+    Usage,
+    output::{Out, counted},
+};
+use crate::{
+    domain::call::CallId,
+    store::{
+        Store,
+        operator::{
+            STATES,
+            act::{By, Target},
+            list::{Filter, Order, Page},
+        },
+    },
+};
+
+/// So many calls are read at a time while a selection is made.
+const PAGE: usize = 1000;
+
+/// All that is given must hold.
+#[derive(Debug, Default, Args)]
+pub(super) struct FilterArgs {
+    /// Only calls in this state.
+    #[arg(long, value_parser = PossibleValuesParser::new(STATES))]
+    state: Option<String>,
+    /// Only calls for this leaf.
+    #[arg(long)]
+    leaf: Option<String>,
+    /// Only calls with this effect key.
+    #[arg(long)]
+    key: Option<String>,
+    /// Only calls of this batch.
+    #[arg(long, value_name = "UUID")]
+    batch: Option<Uuid>,
+    /// Only calls with this reason, as the list shows it.
+    #[arg(long, value_name = "REASON")]
+    reason_is: Option<String>,
+    /// Only calls that are stuck.
+    #[arg(long)]
+    stuck: bool,
+}
+
+impl FilterArgs {
+    /// Of these ids, where there are any.
+    pub(crate) fn filter(self, ids: Vec<CallId>) -> Filter {
+        Filter {
+            ids,
+            state: self.state,
+            leaf: self.leaf,
+            key: self.key,
+            batch: self.batch,
+            reason: self.reason_is,
+            stuck: self.stuck,
+        }
+    }
+}
+
+/// The calls that a change is for, and who answers for it.
+#[derive(Debug, Args)]
+pub(super) struct Selection {
+    /// The calls; else those that match the filter.
+    #[arg(value_name = "ID", value_parser = clap::value_parser!(i64).range(1..))]
+    ids: Vec<CallId>,
+    #[command(flatten)]
+    filter: FilterArgs,
+    /// Refuse if the call has another number of attempts by now. For one call.
+    #[arg(long, value_name = "N")]
+    expect_attempts: Option<u32>,
+    /// Why; it is kept with the action.
+    #[arg(long, value_name = "TEXT", value_parser = super::reason)]
+    reason: String,
+    /// Don't ask.
+    #[arg(long, short)]
+    yes: bool,
+    /// Say which calls are meant, and change nothing.
+    #[arg(long)]
+    dry_run: bool,
+}
+
+/// Calls that are to be changed.
+#[derive(Debug)]
+pub(crate) struct Chosen {
+    pub(crate) by: By,
+    pub(crate) targets: Vec<Target>,
+}
+
+impl Selection {
+    /// The calls that are meant; `None` where there are none, or the answer is no. `verb` is what will be
+    /// done ("retry"), `usual` the state of calls that it is for.
+    pub(crate) async fn choose(
+        self,
+        store: &Store,
+        verb: &str,
+        usual: &str,
+        out: &mut Out<'_>,
+    ) -> anyhow::Result<Option<Chosen>> {
+        let by_id = !self.ids.is_empty();
+        let mut filter = self.filter.filter(Vec::new());
+        let filtered = filter != Filter::default();
+        if by_id == filtered {
+            let problem = format!(
+                "{verb}: name the calls either by their ids or by a filter (--leaf, --state, …)"
+            );
+            return Err(Usage(problem).into());
+        }
+        if self.expect_attempts.is_some() && self.ids.len() != 1 {
+            return Err(Usage("--expect-attempts goes with exactly one id".to_owned()).into());
+        }
+        let targets = if by_id {
+            let mut ids = self.ids;
+            ids.sort_unstable();
+            ids.dedup();
+            let attempts = self.expect_attempts;
+            ids.into_iter().map(|id| Target { id, attempts }).collect()
+        } else {
+            filter.state.get_or_insert_with(|| usual.to_owned());
+            matching(store, &filter).await?
+        };
+        if targets.is_empty() {
+            writeln!(out.err, "no call matches: there is nothing to {verb}")?;
+            return Ok(None);
+        }
+        let calls = counted(targets.len(), "call");
+        if self.dry_run {
+            writeln!(out.err, "would {verb} {calls}; nothing is changed:")?;
+            for target in &targets {
+                writeln!(out.out, "{}", target.id)?;
+            }
+            return Ok(None);
+        }
+        if !by_id && !self.yes && !ask(out, &format!("{verb} {calls}?"))? {
+            writeln!(out.err, "nothing is changed")?;
+            return Ok(None);
+        }
+        Ok(Some(Chosen {
+            by: by(self.reason),
+            targets,
+        }))
+    }
+}
+
+/// The calls that match, the oldest first, each with the attempts that it has now.
+async fn matching(store: &Store, filter: &Filter) -> anyhow::Result<Vec<Target>> {
+    let mut targets: Vec<Target> = Vec::new();
+    loop {
+        let page = Page {
+            order: Order::Oldest,
+            after: targets.last().map(|target| target.id),
+            limit: PAGE,
+        };
+        let calls = store.calls(filter, page).await?;
+        targets.extend(calls.iter().map(|call| Target {
+            id: call.id,
+            attempts: Some(call.attempts),
+        }));
+        if calls.len() < PAGE {
+            return Ok(targets);
+        }
+    }
+}
+
+/// Whether the person says yes. Where nobody can be asked, it is a fault of usage.
+fn ask(out: &mut Out<'_>, question: &str) -> anyhow::Result<bool> {
+    if !out.can_ask {
+        let problem = format!("{question} Nobody is there to answer: say --yes");
+        return Err(Usage(problem).into());
+    }
+    out.out.flush()?;
+    write!(out.err, "{question} [y/N] ")?;
+    out.err.flush()?;
+    let mut answer = String::new();
+    io::stdin().read_line(&mut answer)?;
+    Ok(matches!(answer.trim(), "y" | "Y" | "yes"))
+}
+
+/// Who acts: the user of the operating system, and the host.
+pub(crate) fn by(reason: String) -> By {
+    let uid = rustix::process::getuid().as_raw();
+    let users = std::fs::read_to_string("/etc/passwd").unwrap_or_default();
+    let user = user_name(&users, uid).unwrap_or_else(|| format!("uid {uid}"));
+    let uname = rustix::system::uname();
+    let host = uname.nodename().to_string_lossy();
+    By {
+        actor: format!("{user}@{host}"),
+        reason,
+    }
+}
+
+/// The name of a user in the text of a passwd file.
+fn user_name(users: &str, uid: u32) -> Option<String> {
+    users.lines().find_map(|line| {
+        let mut fields = line.split(':');
+        let name = fields.next()?;
+        let id: u32 = fields.nth(1)?.parse().ok()?;
+        (id == uid && !name.is_empty()).then(|| name.to_owned())
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_user_is_found_by_the_number() {
+        let users =
+            "root:x:0:0:root:/root:/bin/sh\n# comment\nada:x:1000:1000::/home/ada:/bin/sh\n";
+        assert_eq!(user_name(users, 1000).as_deref(), Some("ada"));
+        assert_eq!(user_name(users, 0).as_deref(), Some("root"));
+        assert_eq!(user_name(users, 7), None);
+    }
+}

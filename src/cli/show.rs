@@ -1,0 +1,258 @@
+//! `show`: one call with everything that is known of it.
+
+use std::{collections::BTreeMap, path::Path};
+
+use clap::Args;
+use serde_json::value::{RawValue, to_raw_value};
+
+use super::{
+    Exit,
+    calls::{list, standing},
+    explain::explain,
+    output::{Colour, Fields, Out, clean, clean_json, shorten, wrap},
+    settings,
+};
+use crate::{
+    domain::call::CallId,
+    store::operator::{CallRow, show::Details},
+};
+
+/// Of a body, so many characters are shown; `--json` has all of it.
+const BODY: usize = 1000;
+
+/// Of the history, the latest so many are shown; `--json` has more.
+const HISTORY: usize = 20;
+
+/// `show`
+#[derive(Debug, Args)]
+pub struct ShowArgs {
+    /// The call.
+    #[arg(value_name = "ID")]
+    id: CallId,
+    /// As one object: the columns of the view, and what belongs to it under the names of the tables.
+    #[arg(long)]
+    json: bool,
+}
+
+/// Shows a call.
+pub(crate) async fn show(
+    args: &ShowArgs,
+    config: &Path,
+    out: &mut Out<'_>,
+) -> anyhow::Result<Exit> {
+    let Some(details) = settings::store(config)?.call(args.id).await? else {
+        anyhow::bail!("there is no call {}", args.id);
+    };
+    if args.json {
+        writeln!(out.out, "{}", clean_json(&json(&details)?))?;
+    } else {
+        print(&details, out)?;
+    }
+    Ok(Exit::Done)
+}
+
+/// One object. What PostgreSQL wrote goes through unread.
+fn json(details: &Details) -> anyhow::Result<String> {
+    let said = explain(details);
+    let mut object: BTreeMap<String, Box<RawValue>> = serde_json::from_str(&details.call.json)?;
+    let raw = |text: &str| RawValue::from_string(text.to_owned());
+    let rows = |calls: &[CallRow]| {
+        let rows: Vec<&str> = calls.iter().map(|call| call.json.as_str()).collect();
+        raw(&format!("[{}]", rows.join(",")))
+    };
+    let null = || "null".to_owned();
+    let head = details.waits_for.as_ref().map(|call| call.json.clone());
+    let fields = [
+        ("attempt", raw(&details.attempts)?),
+        ("result", raw(&details.result.clone().unwrap_or_else(null))?),
+        ("batch", raw(&details.batch.clone().unwrap_or_else(null))?),
+        ("operator_action", raw(&details.actions)?),
+        ("waits_for_call", raw(&head.unwrap_or_else(null))?),
+        ("same_key", rows(&details.same_key)?),
+        ("holds_others", to_raw_value(&details.holds_others)?),
+        ("explanation", to_raw_value(&said.why)?),
+        ("commands", to_raw_value(&said.commands)?),
+    ];
+    for (name, value) in fields {
+        object.insert(name.to_owned(), value);
+    }
+    Ok(serde_json::to_string_pretty(&object)?)
+}
+
+fn print(details: &Details, out: &mut Out<'_>) -> anyhow::Result<()> {
+    let call = &details.call;
+    let said = explain(details);
+    let colour = match call.state.as_str() {
+        "confirmed" => Colour::Green,
+        "failed" | "parked" => Colour::Red,
+        _ => Colour::Yellow,
+    };
+    let state = out.paint(colour, &clean(&standing(call)));
+    writeln!(out.out, "call {}  {state}\n", call.id)?;
+    writeln!(out.out, "{}", wrap(&clean(&said.why), out.width))?;
+    for command in &said.commands {
+        writeln!(out.out, "    {}", clean(command))?;
+    }
+    let fields = Fields::read(&call.json).unwrap_or_default();
+    writeln!(out.out)?;
+    request(call, &fields, out)?;
+    standing_fields(&fields, out)?;
+    history(details, out)?;
+    if let Some(result) = details.result.as_deref().and_then(Fields::read) {
+        section(out, "Result")?;
+        for name in [
+            "seq",
+            "generation",
+            "call_id",
+            "status",
+            "source",
+            "weak",
+            "truncated",
+            "confirmed_at",
+            "undone_at",
+            "headers",
+            "body",
+            "body_raw",
+        ] {
+            field(out, name, result.text(name))?;
+        }
+    }
+    if let Some(batch) = details.batch.as_deref().and_then(Fields::read) {
+        section(out, "Batch")?;
+        for name in ["id", "name", "state", "sealed", "allow_failures", "calls"] {
+            field(out, name, batch.text(name))?;
+        }
+        for ended in Fields::read_all(&batch.cell("ended")) {
+            let line = format!(
+                "{} {} {}",
+                ended.cell("id"),
+                ended.cell("state"),
+                ended.cell("reason")
+            );
+            field(out, "ended", Some(line))?;
+        }
+    }
+    by_hand(details, out)?;
+    if let Some(other) = &details.waits_for {
+        section(out, "Waits for")?;
+        list(std::slice::from_ref(other), out)?;
+    }
+    if !details.same_key.is_empty() {
+        section(out, "Other calls of the same effect key")?;
+        list(&details.same_key, out)?;
+    }
+    Ok(())
+}
+
+fn request(call: &CallRow, fields: &Fields, out: &mut Out<'_>) -> std::io::Result<()> {
+    field(out, "leaf", Some(call.leaf.clone()))?;
+    field(out, "key", Some(call.key.clone()))?;
+    let line = format!("{} {}", fields.cell("method"), fields.cell("path"));
+    field(out, "request", Some(line))?;
+    for name in [
+        "headers",
+        "body",
+        "body_raw",
+        "content_type",
+        "credential",
+        "meta",
+    ] {
+        let text = fields.text(name).filter(|text| text != "{}");
+        field(out, name, text)?;
+    }
+    for name in ["ordering_key", "probe", "compensate", "undoes"] {
+        field(out, name, fields.text(name))?;
+    }
+    let text = fields.text("priority").filter(|text| text != "0");
+    field(out, "priority", text)?;
+    let text = fields.text("run_when").filter(|text| text != "ready");
+    field(out, "run_when", text)
+}
+
+fn standing_fields(fields: &Fields, out: &mut Out<'_>) -> std::io::Result<()> {
+    for name in [
+        "created_at",
+        "not_before",
+        "deadline",
+        "timeout",
+        "max_attempts",
+        "attempts",
+        "last_status",
+        "last_error",
+        "claimed_by",
+        "next_attempt_at",
+        "in_doubt_since",
+        "finished_at",
+        "undone_at",
+    ] {
+        field(out, name, fields.text(name))?;
+    }
+    Ok(())
+}
+
+fn history(details: &Details, out: &mut Out<'_>) -> std::io::Result<()> {
+    let attempts = Fields::read_all(&details.attempts);
+    if attempts.is_empty() {
+        return Ok(());
+    }
+    section(out, "Attempts that did not confirm")?;
+    let left_out = attempts.len().saturating_sub(HISTORY);
+    if left_out > 0 {
+        writeln!(out.out, "  ({left_out} earlier ones: --json)")?;
+    }
+    let rows: Vec<Vec<String>> = attempts
+        .iter()
+        .skip(left_out)
+        .map(|attempt| {
+            let error = attempt.text("error").or_else(|| attempt.text("body"));
+            vec![
+                attempt.cell("attempt"),
+                attempt.cell("class"),
+                attempt.cell("status"),
+                moment(&attempt.cell("finished_at")),
+                shorten(&error.unwrap_or_default(), BODY),
+            ]
+        })
+        .collect();
+    out.table(&["NO", "CLASS", "STATUS", "ENDED", "ERROR"], &rows)
+}
+
+fn by_hand(details: &Details, out: &mut Out<'_>) -> std::io::Result<()> {
+    let actions = Fields::read_all(&details.actions);
+    if actions.is_empty() {
+        return Ok(());
+    }
+    section(out, "By hand")?;
+    let rows: Vec<Vec<String>> = actions
+        .iter()
+        .map(|action| {
+            vec![
+                moment(&action.cell("at")),
+                action.cell("actor"),
+                action.cell("action"),
+                action.cell("reason"),
+            ]
+        })
+        .collect();
+    out.table(&["AT", "WHO", "WHAT", "WHY"], &rows)
+}
+
+/// To the second; PostgreSQL's JSON is ISO 8601 in the session's time zone.
+fn moment(time: &str) -> String {
+    match (time.split_once('.'), time.rsplit_once('+')) {
+        (Some((to_seconds, _)), Some((_, zone))) => format!("{to_seconds}+{zone}"),
+        _ => time.to_owned(),
+    }
+}
+
+fn section(out: &mut Out<'_>, title: &str) -> std::io::Result<()> {
+    writeln!(out.out, "\n{title}")
+}
+
+/// One field a line; nothing where there is no value.
+fn field(out: &mut Out<'_>, name: &str, value: Option<String>) -> std::io::Result<()> {
+    match value {
+        Some(value) => writeln!(out.out, "  {name:<16}{}", clean(&shorten(&value, BODY))),
+        None => Ok(()),
+    }
+}

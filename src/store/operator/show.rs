@@ -1,0 +1,105 @@
+//! One call with everything that is known of it.
+
+use tokio_postgres::types::Type;
+use uuid::Uuid;
+
+use super::{CallRow, column};
+use crate::{
+    domain::call::CallId,
+    store::{Store, StoreError},
+};
+
+const OPERATION: &str = "show a call";
+
+/// Of attempts and of actions by hand, the latest so many.
+const HISTORY: i64 = 500;
+
+/// Of a batch's calls that ended without a confirmation, the first so many.
+const ENDED: i64 = 20;
+
+/// Everything that is known of a call.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Details {
+    /// The call; its JSON has all columns of the view.
+    pub call: CallRow,
+    /// Its batch takes new work.
+    pub batch_open: bool,
+    /// Seconds until it is looked at next.
+    pub due_in: Option<f64>,
+    /// Calls behind it wait, since it ended without a confirmation.
+    pub holds_others: bool,
+    /// Rows of `attempt`, the oldest first: a JSON array.
+    pub attempts: String,
+    /// The row of `result` that answers it: a JSON object.
+    pub result: Option<String>,
+    /// Rows of `operator_action`, the oldest first: a JSON array.
+    pub actions: String,
+    /// The row of `batch`, with `calls` counted by state and the `ended` ones: a JSON object.
+    pub batch: Option<String>,
+    /// The call that it waits for.
+    pub waits_for: Option<CallRow>,
+    /// Other calls of the same leaf and key, the newest first.
+    pub same_key: Vec<CallRow>,
+}
+
+impl Store {
+    /// The call with this id, or `None`.
+    ///
+    /// # Errors
+    /// The database did not answer.
+    pub async fn call(&self, id: CallId) -> Result<Option<Details>, StoreError> {
+        let rows = self
+            .query(
+                OPERATION,
+                include_str!("../../../sql/queries/show_call.sql"),
+                &[(&id, Type::INT8), (&HISTORY, Type::INT8)],
+            )
+            .await?;
+        let Some(row) = rows.first() else {
+            return Ok(None);
+        };
+        let call = CallRow::read(OPERATION, row)?;
+        let mut others: Vec<CallId> = column(OPERATION, row, "same_key")?;
+        others.extend(call.waits_for);
+        others.sort_unstable();
+        others.dedup();
+        let mut same_key = self.calls_by_id(&others).await?;
+        same_key.reverse();
+        let waits_for = same_key
+            .iter()
+            .find(|other| Some(other.id) == call.waits_for)
+            .cloned();
+        same_key.retain(|other| other.leaf == call.leaf && other.key == call.key);
+        let batch = match column::<Option<Uuid>>(OPERATION, row, "batch_id")? {
+            Some(batch) => Some(self.batch(batch).await?),
+            None => None,
+        };
+        Ok(Some(Details {
+            batch_open: column(OPERATION, row, "batch_open")?,
+            due_in: column(OPERATION, row, "due_in")?,
+            holds_others: column(OPERATION, row, "holds_others")?,
+            attempts: column(OPERATION, row, "attempts_json")?,
+            result: column(OPERATION, row, "result_json")?,
+            actions: column(OPERATION, row, "actions_json")?,
+            batch,
+            waits_for,
+            same_key,
+            call,
+        }))
+    }
+
+    async fn batch(&self, batch: Uuid) -> Result<String, StoreError> {
+        const OPERATION: &str = "show a call's batch";
+        let rows = self
+            .query(
+                OPERATION,
+                include_str!("../../../sql/queries/show_batch.sql"),
+                &[(&batch, Type::UUID), (&ENDED, Type::INT8)],
+            )
+            .await?;
+        let row = rows
+            .first()
+            .ok_or_else(|| StoreError::other(OPERATION, "no row came back"))?;
+        column(OPERATION, row, "json")
+    }
+}
