@@ -8,7 +8,7 @@
 use std::collections::BTreeMap;
 
 use prometheus::{
-    Gauge, GaugeVec, Histogram, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGauge,
+    GaugeVec, Histogram, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGauge,
     IntGaugeVec, Opts, Registry, process_collector::ProcessCollector,
 };
 
@@ -38,255 +38,131 @@ const CLASSES: &[&str] = &[
 const STUCK: &[&str] = &["parked", "lease_over", "in_doubt", "due", "leaf_unknown"];
 const BATCHES: &[&str] = &["open", "closing", "cancelling", "compensating"];
 
-/// All series of this process.
-#[derive(Debug)]
-pub struct Metrics {
-    registry: Registry,
-    calls: IntGaugeVec,
-    oldest_due_age_seconds: GaugeVec,
-    oldest_doubt_age_seconds: GaugeVec,
-    stuck_calls: IntGaugeVec,
-    batches: IntGaugeVec,
-    paused: IntGaugeVec,
-    instances: IntGauge,
-    pub(crate) attempts_total: IntCounterVec,
-    pub(crate) calls_finished_total: IntCounterVec,
-    pub(crate) duplicates_prevented_total: IntCounterVec,
-    pub(crate) call_duration_seconds: HistogramVec,
-    pub(crate) commit_to_send_seconds: HistogramVec,
-    pub(crate) in_flight: IntGaugeVec,
-    pub(crate) concurrency_limit: IntGaugeVec,
-    pub(crate) breaker_open: IntGaugeVec,
-    pub(crate) claim_seconds: Histogram,
-    pub(crate) record_seconds: Histogram,
-    pub(crate) record_batch_size: Histogram,
-    pub(crate) database_errors_total: IntCounter,
-    pub(crate) database_up: Gauge,
-    pub(crate) listening: IntGauge,
-    pub(crate) config_reload_failed: IntGauge,
+/// A kind of series that can be made of a name, a help text, labels and buckets.
+trait Series: prometheus::core::Collector + Clone + Sized + 'static {
+    fn make(name: &str, help: &str, labels: &[&str], buckets: &[f64]) -> prometheus::Result<Self>;
 }
 
-/// Registers a metric under its prefix; a name that is taken or not allowed is a fault of this file.
-macro_rules! register {
-    ($registry:expr, $made:expr) => {{
-        let metric = $made.expect("the names in this file are valid");
-        $registry
-            .register(Box::new(metric.clone()))
-            .expect("the names in this file are different");
-        metric
-    }};
+macro_rules! series {
+    ($($kind:ident: |$name:ident, $help:ident, $labels:ident, $buckets:ident| $made:expr;)*) => {$(
+        impl Series for $kind {
+            fn make(
+                $name: &str,
+                $help: &str,
+                $labels: &[&str],
+                $buckets: &[f64],
+            ) -> prometheus::Result<Self> {
+                $made
+            }
+        }
+    )*};
+}
+
+series! {
+    IntCounter: |name, help, _labels, _buckets| Self::with_opts(opts(name, help));
+    IntGauge: |name, help, _labels, _buckets| Self::with_opts(opts(name, help));
+    IntCounterVec: |name, help, labels, _buckets| Self::new(opts(name, help), labels);
+    IntGaugeVec: |name, help, labels, _buckets| Self::new(opts(name, help), labels);
+    GaugeVec: |name, help, labels, _buckets| Self::new(opts(name, help), labels);
+    Histogram: |name, help, _labels, buckets| Self::with_opts(histogram(name, help, buckets));
+    HistogramVec: |name, help, labels, buckets| Self::new(histogram(name, help, buckets), labels);
 }
 
 fn opts(name: &str, help: &str) -> Opts {
-    Opts::new(name, help).namespace("leafhopper")
+    Opts::new(name, help.trim()).namespace("leafhopper")
 }
 
 fn histogram(name: &str, help: &str, buckets: &[f64]) -> HistogramOpts {
-    HistogramOpts::new(name, help)
-        .namespace("leafhopper")
-        .buckets(buckets.to_vec())
+    HistogramOpts::from(opts(name, help)).buckets(buckets.to_vec())
+}
+
+/// Declares the series once: the field's name is the metric's, its documentation the help text.
+macro_rules! metrics {
+    ($($(#[doc = $help:literal])+ $name:ident: $kind:ident [$($label:literal),*] $buckets:expr;)*) => {
+        /// All series of this process.
+        #[derive(Debug)]
+        pub struct Metrics {
+            registry: Registry,
+            $($(#[doc = $help])+ pub(crate) $name: $kind,)*
+        }
+
+        impl Metrics {
+            /// All series at zero.
+            ///
+            /// # Panics
+            /// Never: the names are constants of this file, valid and different.
+            #[must_use]
+            pub fn new() -> Self {
+                let registry = Registry::new();
+                let metrics = Self {
+                    $($name: {
+                        let help = concat!($($help),+);
+                        let made = $kind::make(stringify!($name), help, &[$($label),*], $buckets);
+                        let metric = made.expect("a valid name");
+                        registry.register(Box::new(metric.clone())).expect("a name of its own");
+                        metric
+                    },)*
+                    registry,
+                };
+                let process = ProcessCollector::for_self();
+                metrics.registry.register(Box::new(process)).expect("names of its own");
+                metrics.build_info.with_label_values(&[env!("CARGO_PKG_VERSION")]).set(1);
+                metrics
+            }
+        }
+    };
+}
+
+metrics! {
+    /// Calls that are not final, from the database.
+    calls: IntGaugeVec ["leaf", "state"] &[];
+    /// How long the oldest due call has been due.
+    oldest_due_age_seconds: GaugeVec ["leaf"] &[];
+    /// How long the oldest call in doubt has been so.
+    oldest_doubt_age_seconds: GaugeVec ["leaf"] &[];
+    /// Calls that will not move by themselves, or have not for long.
+    stuck_calls: IntGaugeVec ["leaf", "reason"] &[];
+    /// Batches that are not final.
+    batches: IntGaugeVec ["state"] &[];
+    /// Whether the leaf is paused.
+    paused: IntGaugeVec ["leaf"] &[];
+    /// Instances whose lease runs.
+    instances: IntGauge [] &[];
+    /// Attempts by what they came to.
+    attempts_total: IntCounterVec ["leaf", "class"] &[];
+    /// Calls that this instance saw become final.
+    calls_finished_total: IntCounterVec ["leaf", "state"] &[];
+    /// Calls that were not sent since their effect stood.
+    duplicates_prevented_total: IntCounterVec ["leaf", "how"] &[];
+    /// Time of one attempt, the body included.
+    call_duration_seconds: HistogramVec ["leaf"] SECONDS;
+    /// From when a call was due (at first: its insert) to its request.
+    commit_to_send_seconds: HistogramVec ["leaf"] SECONDS;
+    /// Calls that this instance holds.
+    in_flight: IntGaugeVec ["leaf"] &[];
+    /// This instance's share of the leaf's concurrency.
+    concurrency_limit: IntGaugeVec ["leaf"] &[];
+    /// Whether the leaf, or one of its credentials, is not tried now.
+    breaker_open: IntGaugeVec ["leaf"] &[];
+    /// Time of one round of claiming.
+    claim_seconds: Histogram [] SECONDS;
+    /// Time to record one group.
+    record_seconds: Histogram [] SECONDS;
+    /// Calls recorded in one group.
+    record_batch_size: Histogram [] GROUP;
+    /// Database operations that failed.
+    database_errors_total: IntCounter [] &[];
+    /// Whether the last renewal of the lease succeeded.
+    database_up: IntGauge [] &[];
+    /// Whether notifications arrive; without them polling finds work.
+    listening: IntGauge [] &[];
+    /// Whether the last reload was refused.
+    config_reload_failed: IntGauge [] &[];
+    /// Always 1; the version is its label.
+    build_info: IntGaugeVec ["version"] &[];
 }
 
 impl Metrics {
-    /// All series at zero.
-    ///
-    /// # Panics
-    /// Never: the names are constants of this file.
-    #[must_use]
-    pub fn new() -> Self {
-        let r = Registry::new();
-        r.register(Box::new(ProcessCollector::for_self()))
-            .expect("nothing is registered yet");
-        let build = register!(
-            r,
-            IntGaugeVec::new(
-                opts("build_info", "Always 1; the version is its label."),
-                &["version"]
-            )
-        );
-        build.with_label_values(&[env!("CARGO_PKG_VERSION")]).set(1);
-        Self {
-            calls: register!(
-                r,
-                IntGaugeVec::new(
-                    opts("calls", "Calls that are not final, from the database."),
-                    &["leaf", "state"]
-                )
-            ),
-            oldest_due_age_seconds: register!(
-                r,
-                GaugeVec::new(
-                    opts(
-                        "oldest_due_age_seconds",
-                        "How long the oldest due call has been due."
-                    ),
-                    &["leaf"]
-                )
-            ),
-            oldest_doubt_age_seconds: register!(
-                r,
-                GaugeVec::new(
-                    opts(
-                        "oldest_doubt_age_seconds",
-                        "How long the oldest call in doubt has been so."
-                    ),
-                    &["leaf"]
-                )
-            ),
-            stuck_calls: register!(
-                r,
-                IntGaugeVec::new(
-                    opts(
-                        "stuck_calls",
-                        "Calls that will not move by themselves, or have not for long."
-                    ),
-                    &["leaf", "reason"]
-                )
-            ),
-            batches: register!(
-                r,
-                IntGaugeVec::new(opts("batches", "Batches that are not final."), &["state"])
-            ),
-            paused: register!(
-                r,
-                IntGaugeVec::new(opts("paused", "Whether the leaf is paused."), &["leaf"])
-            ),
-            instances: register!(
-                r,
-                IntGauge::with_opts(opts("instances", "Instances whose lease runs."))
-            ),
-            attempts_total: register!(
-                r,
-                IntCounterVec::new(
-                    opts("attempts_total", "Attempts by what they came to."),
-                    &["leaf", "class"]
-                )
-            ),
-            calls_finished_total: register!(
-                r,
-                IntCounterVec::new(
-                    opts(
-                        "calls_finished_total",
-                        "Calls that this instance saw become final."
-                    ),
-                    &["leaf", "state"]
-                )
-            ),
-            duplicates_prevented_total: register!(
-                r,
-                IntCounterVec::new(
-                    opts(
-                        "duplicates_prevented_total",
-                        "Calls that were not sent since their effect stood."
-                    ),
-                    &["leaf", "how"]
-                )
-            ),
-            call_duration_seconds: register!(
-                r,
-                HistogramVec::new(
-                    histogram(
-                        "call_duration_seconds",
-                        "Time of one attempt, the body included.",
-                        SECONDS
-                    ),
-                    &["leaf"]
-                )
-            ),
-            commit_to_send_seconds: register!(
-                r,
-                HistogramVec::new(
-                    histogram(
-                        "commit_to_send_seconds",
-                        "From when a call was due (at first: its insert) to its request.",
-                        SECONDS
-                    ),
-                    &["leaf"]
-                )
-            ),
-            in_flight: register!(
-                r,
-                IntGaugeVec::new(
-                    opts("in_flight", "Calls that this instance holds."),
-                    &["leaf"]
-                )
-            ),
-            concurrency_limit: register!(
-                r,
-                IntGaugeVec::new(
-                    opts(
-                        "concurrency_limit",
-                        "This instance's share of the leaf's concurrency."
-                    ),
-                    &["leaf"]
-                )
-            ),
-            breaker_open: register!(
-                r,
-                IntGaugeVec::new(
-                    opts(
-                        "breaker_open",
-                        "Whether the leaf, or one of its credentials, is not tried now."
-                    ),
-                    &["leaf"]
-                )
-            ),
-            claim_seconds: register!(
-                r,
-                Histogram::with_opts(histogram(
-                    "claim_seconds",
-                    "Time of one round of claiming.",
-                    SECONDS
-                ))
-            ),
-            record_seconds: register!(
-                r,
-                Histogram::with_opts(histogram(
-                    "record_seconds",
-                    "Time to record one group.",
-                    SECONDS
-                ))
-            ),
-            record_batch_size: register!(
-                r,
-                Histogram::with_opts(histogram(
-                    "record_batch_size",
-                    "Calls recorded in one group.",
-                    GROUP
-                ))
-            ),
-            database_errors_total: register!(
-                r,
-                IntCounter::with_opts(opts(
-                    "database_errors_total",
-                    "Database operations that failed."
-                ))
-            ),
-            database_up: register!(
-                r,
-                Gauge::with_opts(opts(
-                    "database_up",
-                    "Whether the last renewal of the lease succeeded."
-                ))
-            ),
-            listening: register!(
-                r,
-                IntGauge::with_opts(opts(
-                    "listening",
-                    "Whether notifications arrive; without them polling finds work."
-                ))
-            ),
-            config_reload_failed: register!(
-                r,
-                IntGauge::with_opts(opts(
-                    "config_reload_failed",
-                    "Whether the last reload was refused."
-                ))
-            ),
-            registry: r,
-        }
-    }
-
     /// Touches every series of a leaf, so that it shows as zero and not as missing.
     pub fn touch(&self, leaf: &str) {
         for state in STATES {

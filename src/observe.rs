@@ -152,6 +152,15 @@ impl Observer {
                     "call {call} was decided by somebody else"
                 );
             }
+            other => self.of_others(other),
+        }
+    }
+
+    /// What happens to calls without an attempt of this instance, and to groups of them.
+    fn of_others(&self, observation: Observation<'_>) {
+        use Observation as O;
+        let m = &self.metrics;
+        match observation {
             O::Ended { leaf, state } => {
                 m.calls_finished_total
                     .with_label_values(&[leaf, state])
@@ -254,8 +263,8 @@ impl Observer {
         use Observation as O;
         let m = &self.metrics;
         match observation {
-            O::Renewed => m.database_up.set(1.0),
-            O::RenewalFailed => m.database_up.set(0.0),
+            O::Renewed => m.database_up.set(1),
+            O::RenewalFailed => m.database_up.set(0),
             O::TakenForDead => {
                 tracing::error!("another instance took this one for dead: its lease had run out");
             }
@@ -264,7 +273,7 @@ impl Observer {
                 open: true,
                 why,
             } => {
-                tracing::warn!(call.leaf = leaf, "leaf {leaf} is not tried for now: {why}");
+                tracing::warn!(call.leaf = leaf, "leaf {leaf} is not tried: {why}");
             }
             O::Breaker {
                 leaf,

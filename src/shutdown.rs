@@ -39,10 +39,6 @@ impl Tasks {
     /// A task that may end at any time. A panic in it is logged and ends nothing else.
     pub fn spawn(&self, name: &'static str, task: impl Future<Output = ()> + Send + 'static) {
         let task = std::panic::AssertUnwindSafe(task).catch_unwind();
-        #[expect(
-            clippy::disallowed_methods,
-            reason = "this is the one place that spawns"
-        )]
         drop(self.tracker.spawn(async move {
             if task.await.is_err() {
                 tracing::error!(task.name = name, "task {name} panicked");

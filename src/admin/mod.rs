@@ -52,7 +52,7 @@ async fn metrics(State(context): State<Arc<Context>>) -> Response {
     match tokio::time::timeout(SCRAPE_LIMIT, gather(&context)).await {
         Ok(Ok(())) => {}
         Ok(Err(error)) => context.failed(&error),
-        Err(_elapsed) => metrics.database_up.set(0.0),
+        Err(_elapsed) => metrics.database_up.set(0),
     }
     for lane in context.lanes.all() {
         let leaf = [lane.name.as_str()];

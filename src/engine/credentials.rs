@@ -31,10 +31,6 @@ impl Pass for Credentials {
     async fn pass(&mut self, context: &Shared) -> Result<More, StoreError> {
         for lane in context.lanes.all() {
             let secrets = std::sync::Arc::clone(&lane.settings().leaf.secrets);
-            #[expect(
-                clippy::disallowed_methods,
-                reason = "files are read off the runtime's threads"
-            )]
             let Ok(refreshed) = tokio::task::spawn_blocking(move || secrets.refresh()).await else {
                 continue;
             };

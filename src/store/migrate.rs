@@ -24,6 +24,9 @@ pub const MIGRATIONS: &[Migration] = &[Migration {
     sql: include_str!("../../sql/migrations/0001_leafhopper.sql"),
 }];
 
+const SCHEMA_EXISTS: &str = include_str!("../../sql/queries/schema_exists.sql");
+const SCHEMA_VERSION: &str = include_str!("../../sql/queries/schema_version.sql");
+
 /// The schema that this program is written for.
 pub const KNOWN: i32 = 1;
 
@@ -168,14 +171,14 @@ async fn run(client: &Client, operation: &'static str, sql: &str) -> Result<(), 
 async fn version(client: &Client) -> Result<i32, StoreError> {
     const OPERATION: &str = "read the schema's version";
     let exists = client
-        .query_typed(include_str!("../../sql/queries/schema_exists.sql"), &[])
+        .query_typed(SCHEMA_EXISTS, &[])
         .await
         .map_err(|error| StoreError::statement(OPERATION, error))?;
     if !exists.first().is_some_and(|row| row.get::<_, bool>(0)) {
         return Ok(0);
     }
     let rows = client
-        .query_typed(include_str!("../../sql/queries/schema_version.sql"), &[])
+        .query_typed(SCHEMA_VERSION, &[])
         .await
         .map_err(|error| StoreError::statement(OPERATION, error))?;
     rows.first()
@@ -189,23 +192,11 @@ impl Store {
     /// It is missing, older, or newer in a way that this program can't work with.
     pub async fn check_schema(&self) -> Result<i32, MigrateError> {
         const OPERATION: &str = "read the schema's version";
-        let exists = self
-            .query(
-                OPERATION,
-                include_str!("../../sql/queries/schema_exists.sql"),
-                &[],
-            )
-            .await?;
+        let exists = self.query(OPERATION, SCHEMA_EXISTS, &[]).await?;
         if !exists.first().is_some_and(|row| row.get::<_, bool>(0)) {
             return Err(MigrateError::Older { found: 0 });
         }
-        let rows = self
-            .query(
-                OPERATION,
-                include_str!("../../sql/queries/schema_version.sql"),
-                &[],
-            )
-            .await?;
+        let rows = self.query(OPERATION, SCHEMA_VERSION, &[]).await?;
         let row = rows
             .first()
             .ok_or_else(|| StoreError::other(OPERATION, "no row came back"))?;

@@ -3,7 +3,7 @@
 //! Each statement is a file of `sql/queries` and one function here. Statements are typed and unnamed: a
 //! transaction pooler hands named ones to the wrong process (PostgreSQL 15, chapter 55.2.3, and PgBouncer's
 //! own documentation). Writes run in one pipelined round trip `BEGIN … COMMIT` that sets what it needs
-//! `LOCAL`ly: READ COMMITTED whatever the role's default is, synchronous_commit on, time limits.
+//! `LOCAL`ly: READ COMMITTED whatever the role's default is, `synchronous_commit` on, time limits.
 //!
 //! A connection goes back to the pool only after its work came to an end. One that was dropped in the
 //! middle, or that answered like a standby or a dying server, is closed.
@@ -223,10 +223,6 @@ impl Store {
     }
 
     async fn session(&self, operation: &'static str) -> Result<Session, StoreError> {
-        #[expect(
-            clippy::disallowed_methods,
-            reason = "this is the one place that borrows connections"
-        )]
         match self.pool.get().await {
             Ok(client) => Ok(Session {
                 client: Some(client),
