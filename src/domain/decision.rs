@@ -57,6 +57,12 @@ pub enum ParkReason {
     CrashSuspect,
     /// Its attempts are used up, and the last one may have been executed.
     AttemptsExhausted,
+    /// The leaf was asked, and its answers say neither that the effect is there nor that it is not.
+    ProbeUnclear,
+    /// The leaf says that the thing exists, and what is there is not ours.
+    ExistsUnmatched,
+    /// The probe can't be made of this row.
+    Template,
 }
 
 impl ParkReason {
@@ -68,6 +74,9 @@ impl ParkReason {
             Self::KeyExpired => "key_expired",
             Self::CrashSuspect => "crash_suspect",
             Self::AttemptsExhausted => "attempts_exhausted",
+            Self::ProbeUnclear => "probe_unclear",
+            Self::ExistsUnmatched => "exists_unmatched",
+            Self::Template => "template",
         }
     }
 }

@@ -26,5 +26,7 @@ pub mod decision;
 pub mod evidence;
 pub mod outcome;
 pub mod path;
+pub mod probe;
 pub mod request;
 pub mod schedule;
+pub mod template;

@@ -1,0 +1,317 @@
+//! Asking the leaf: what a probe's answer means, and what follows for the call that was in doubt.
+
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use super::{
+    decision::ParkReason,
+    evidence::{Answer, Evidence},
+    template::{self, TemplateError},
+};
+
+/// What a probe found out.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Verdict {
+    /// The effect is there.
+    Found {
+        /// What becomes the confirmation's body.
+        body: Body,
+        /// Nothing told it from somebody else's.
+        weak: bool,
+    },
+    /// The leaf has no such thing.
+    Absent,
+    /// The leaf has a thing there, and it is not ours.
+    Unmatched,
+    /// The answer says neither.
+    Unclear {
+        /// Why, for people.
+        why: String,
+        /// The leaf answered: it counts against `max_probes`.
+        counts: bool,
+    },
+}
+
+/// The body of an adopted confirmation.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Body {
+    /// The answer's, as it came.
+    Whole,
+    /// What the expression made of it.
+    Value(Value),
+}
+
+/// What a probe's answer means. `call` is what expressions see of the call.
+#[must_use]
+pub fn judge(evidence: &Evidence, found: Option<&str>, call: &Value) -> Verdict {
+    let answer = match evidence {
+        Evidence::NotSent(_) => {
+            return Verdict::Unclear {
+                why: "the leaf can't be reached".to_owned(),
+                counts: false,
+            };
+        }
+        Evidence::Unanswered(unanswered) => {
+            return Verdict::Unclear {
+                why: unanswered.error.clone(),
+                counts: true,
+            };
+        }
+        Evidence::Answered(answer) => answer,
+    };
+    match (answer.status, found) {
+        (404 | 410, _) => Verdict::Absent,
+        (200..=299, None) => Verdict::Found {
+            body: Body::Whole,
+            weak: true,
+        },
+        (200..=299, Some(_)) if answer.truncated => Verdict::Unclear {
+            why: "the answer is longer than max_response_bytes".to_owned(),
+            counts: true,
+        },
+        (200..=299, Some(expression)) => {
+            let values = json!({ "response": response(answer), "call": call });
+            match template::evaluate(expression, &values) {
+                Ok(None) => Verdict::Unmatched,
+                Ok(Some(Value::Bool(true))) => Verdict::Found {
+                    body: Body::Whole,
+                    weak: false,
+                },
+                Ok(Some(value)) => Verdict::Found {
+                    body: Body::Value(value),
+                    weak: false,
+                },
+                Err(flaw) => Verdict::Unclear {
+                    why: format!("`found`: {flaw}"),
+                    counts: true,
+                },
+            }
+        }
+        (status, _) => Verdict::Unclear {
+            why: format!("the leaf answered {status}"),
+            // What only asks to wait says nothing.
+            counts: !(status == 429
+                || status == 401
+                || status == 407
+                || answer.retry_after.is_some()),
+        },
+    }
+}
+
+/// What expressions see of an answer: a body that is no JSON is not there.
+#[must_use]
+pub fn response(answer: &Answer) -> Value {
+    let headers: serde_json::Map<String, Value> = answer
+        .headers
+        .iter()
+        .map(|(name, value)| (name.clone(), value.clone().into()))
+        .collect();
+    let mut response = json!({
+        "status": answer.status,
+        "headers": headers,
+        "text": String::from_utf8_lossy(&answer.body),
+    });
+    if let Ok(body) = serde_json::from_slice::<Value>(&answer.body) {
+        response["body"] = body;
+    }
+    response
+}
+
+/// A call in doubt that was asked about.
+#[derive(Debug, Clone, Copy)]
+pub struct Asked {
+    /// The leaf had said that the effect exists (`exists_on`).
+    pub exists: bool,
+    /// How long after the probe's start an absence is believed; zero where it is.
+    pub until_settled: Duration,
+    /// Answers of the leaf that were unclear, this one included.
+    pub unclear: u32,
+    /// So many of them park the call.
+    pub max_probes: u32,
+}
+
+/// What follows for the call.
+#[derive(Debug, Clone, PartialEq)]
+pub enum AfterProbe {
+    /// The effect is the call's: final.
+    Adopt {
+        /// The confirmation's body.
+        body: Body,
+        /// Nothing told it from somebody else's.
+        weak: bool,
+    },
+    /// It was not executed: it may be sent, or ends where it may not any more.
+    NotExecuted,
+    /// To be asked again, after this time where it is known, else with backoff.
+    Again(Option<Duration>),
+    /// A person has to say.
+    Park(ParkReason),
+    /// The leaf refused the call for something that is not there.
+    Rejected,
+}
+
+/// Decides on a probe's verdict.
+#[must_use]
+pub fn after(verdict: &Verdict, asked: &Asked) -> AfterProbe {
+    match verdict {
+        Verdict::Found { body, weak } => AfterProbe::Adopt {
+            body: body.clone(),
+            weak: *weak,
+        },
+        Verdict::Absent if asked.exists => AfterProbe::Rejected,
+        Verdict::Unmatched if asked.exists => AfterProbe::Park(ParkReason::ExistsUnmatched),
+        Verdict::Absent | Verdict::Unmatched if asked.until_settled > Duration::ZERO => {
+            AfterProbe::Again(Some(asked.until_settled))
+        }
+        Verdict::Absent | Verdict::Unmatched => AfterProbe::NotExecuted,
+        Verdict::Unclear { counts: true, .. } if asked.unclear >= asked.max_probes => {
+            AfterProbe::Park(ParkReason::ProbeUnclear)
+        }
+        Verdict::Unclear { .. } => AfterProbe::Again(None),
+    }
+}
+
+impl From<TemplateError> for Verdict {
+    fn from(flaw: TemplateError) -> Self {
+        Self::Unclear {
+            why: flaw.to_string(),
+            counts: true,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use bytes::Bytes;
+
+    use super::*;
+    use crate::domain::evidence::{NotSent, Unanswered};
+
+    fn answered(status: u16, body: &'static str) -> Evidence {
+        Evidence::Answered(Answer {
+            status,
+            headers: vec![("etag".into(), "7".into())],
+            retry_after: None,
+            body: Bytes::from_static(body.as_bytes()),
+            truncated: false,
+        })
+    }
+
+    fn asked() -> Asked {
+        Asked {
+            exists: false,
+            until_settled: Duration::ZERO,
+            unclear: 1,
+            max_probes: 3,
+        }
+    }
+
+    #[test]
+    fn without_an_expression_the_status_decides_and_the_adoption_is_weak() {
+        let call = json!({ "key": "k" });
+        for status in 100..=999 {
+            let verdict = judge(&answered(status, "{}"), None, &call);
+            match status {
+                200..=299 => assert_eq!(
+                    verdict,
+                    Verdict::Found {
+                        body: Body::Whole,
+                        weak: true
+                    }
+                ),
+                404 | 410 => assert_eq!(verdict, Verdict::Absent),
+                _ => assert!(matches!(verdict, Verdict::Unclear { .. }), "{status}"),
+            }
+        }
+    }
+
+    #[test]
+    fn an_expression_tells_ours_from_somebody_elses() {
+        let call = json!({ "key": "k" });
+        let found = Some("response.body if response.body.of == call.key");
+        let verdict = |body| judge(&answered(200, body), found, &call);
+        assert_eq!(
+            verdict(r#"{"of": "k"}"#),
+            Verdict::Found {
+                body: Body::Value(json!({ "of": "k" })),
+                weak: false
+            }
+        );
+        assert_eq!(verdict(r#"{"of": "other"}"#), Verdict::Unmatched);
+        assert_eq!(verdict(r#"{"of": null}"#), Verdict::Unmatched);
+        // A leaf that changed its answers must not make an effect look absent.
+        assert!(matches!(
+            verdict("{}"),
+            Verdict::Unclear { counts: true, .. }
+        ));
+        assert!(matches!(
+            verdict("no JSON"),
+            Verdict::Unclear { counts: true, .. }
+        ));
+        assert_eq!(
+            judge(&answered(200, "x"), Some("true"), &call),
+            Verdict::Found {
+                body: Body::Whole,
+                weak: false
+            }
+        );
+    }
+
+    #[test]
+    fn a_cut_answer_is_never_an_absence() {
+        let Evidence::Answered(mut answer) = answered(200, "[]") else {
+            unreachable!()
+        };
+        answer.truncated = true;
+        let verdict = judge(
+            &Evidence::Answered(answer),
+            Some("response.body[0]"),
+            &json!({}),
+        );
+        assert!(matches!(verdict, Verdict::Unclear { .. }));
+    }
+
+    #[test]
+    fn a_leaf_that_is_not_reached_parks_nothing() {
+        let evidence = Evidence::NotSent(NotSent::Unconnected("refused".into()));
+        let verdict = judge(&evidence, None, &json!({}));
+        let often = Asked {
+            unclear: 99,
+            ..asked()
+        };
+        assert_eq!(after(&verdict, &often), AfterProbe::Again(None));
+        let evidence = Evidence::Unanswered(Unanswered {
+            error: "timeout".into(),
+            status: None,
+        });
+        let verdict = judge(&evidence, None, &json!({}));
+        assert_eq!(
+            after(&verdict, &often),
+            AfterProbe::Park(ParkReason::ProbeUnclear)
+        );
+        assert_eq!(after(&verdict, &asked()), AfterProbe::Again(None));
+    }
+
+    #[test]
+    fn an_absence_is_believed_only_when_the_attempt_has_settled() {
+        let wait = Duration::from_secs(7);
+        let early = Asked {
+            until_settled: wait,
+            ..asked()
+        };
+        for verdict in [Verdict::Absent, Verdict::Unmatched] {
+            assert_eq!(after(&verdict, &early), AfterProbe::Again(Some(wait)));
+            assert_eq!(after(&verdict, &asked()), AfterProbe::NotExecuted);
+        }
+        let said = Asked {
+            exists: true,
+            ..asked()
+        };
+        assert_eq!(after(&Verdict::Absent, &said), AfterProbe::Rejected);
+        assert_eq!(
+            after(&Verdict::Unmatched, &said),
+            AfterProbe::Park(ParkReason::ExistsUnmatched)
+        );
+    }
+}
