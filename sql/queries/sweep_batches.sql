@@ -6,6 +6,9 @@
 -- $1 int4 at most so many calls
 WITH cancelled AS MATERIALIZED (
     SELECT b.id FROM leafhopper.batch b WHERE b.state = 'cancelling'
+     UNION
+    -- Also where somebody holds the batch's row, so that it can't say so yet.
+    SELECT f.batch_id FROM leafhopper.finished f WHERE f.fails_batch
 ),
 waiting AS MATERIALIZED (
     SELECT d.call_id, d.batch_id, d.leaf, d.ordering_key, d.attempts, d.last_status, d.last_error
