@@ -15,5 +15,6 @@
 mod harness;
 
 mod cluster;
+mod g07_cancelled_means_not_sent;
 mod instruments;
 mod tidy;
