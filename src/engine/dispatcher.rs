@@ -101,8 +101,9 @@ impl Dispatcher {
             Some(at) => wait.min(at.saturating_duration_since(Instant::now()).max(AWAKE_POLL)),
             None => wait,
         };
-        if wants.is_empty() {
-            // All slots are taken, or no leaf may be tried: a free slot or the time wakes it.
+        if wants.is_empty() && self.context.claims_work.load(Ordering::SeqCst) {
+            // All slots are taken, or no leaf may be tried: a free slot or the time wakes it. Only one that
+            // does not know whether claiming works asks all the same: it may have no share for long.
             self.backlog = true;
             return until_again(poll);
         }
@@ -114,8 +115,8 @@ impl Dispatcher {
                 if taken > 0 {
                     self.last_work = Instant::now();
                 }
-                self.backlog = more;
-                if more {
+                self.backlog = more || wants.is_empty();
+                if self.backlog {
                     return until_again(poll);
                 }
                 if self.last_work.elapsed() < AWAKE_FOR {
