@@ -16,5 +16,6 @@ mod harness;
 
 mod cluster;
 mod g07_cancelled_means_not_sent;
+mod g09_order;
 mod instruments;
 mod tidy;
