@@ -65,7 +65,10 @@ pub(super) fn spawn(tasks: &Tasks, context: &Shared, attempts: &Tasks, stop: &St
                     // A hint does not shorten a backoff.
                     (true, _) => std::future::pending().await,
                     // With a backlog every free slot is to be filled.
-                    (false, true) => nudges.slot.taken().await,
+                    (false, true) => tokio::select! {
+                        () = nudges.slot.taken() => {}
+                        () = nudges.work.taken() => {}
+                    },
                     (false, false) => nudges.work.taken().await,
                 }
             };
@@ -82,9 +85,17 @@ struct Dispatcher {
     context: Shared,
     attempts: Tasks,
     last_work: Instant,
-    /// The last round left due calls behind, for want of slots.
+    /// For want of slots, due calls of some leaf may have been left behind.
     backlog: bool,
     failures: u32,
+}
+
+/// What one round of claiming came to.
+struct Round {
+    taken: usize,
+    put_off: u64,
+    /// No leaf that was claimed for has a slot left.
+    all_full: bool,
 }
 
 impl Dispatcher {
@@ -108,21 +119,26 @@ impl Dispatcher {
             return until_again(poll);
         }
         match self.claim(&wants).await {
-            Ok((taken, more)) => {
+            Ok(round) => {
                 self.failures = 0;
                 self.context.claims_work.store(true, Ordering::SeqCst);
                 self.context.worked();
-                if taken > 0 {
+                if round.taken > 0 {
                     self.last_work = Instant::now();
                 }
-                self.backlog = more || wants.is_empty();
-                if self.backlog {
+                let lanes = self.context.lanes.all();
+                self.backlog = wants.is_empty() || lanes.iter().any(|lane| lane.has_backlog());
+                if round.put_off > 0 {
+                    // What was in the way is out of it: what is behind is looked at now.
+                    return Duration::ZERO;
+                }
+                if round.all_full {
                     return until_again(poll);
                 }
                 if self.last_work.elapsed() < AWAKE_FOR {
                     return until_again(AWAKE_POLL);
                 }
-                if taken == 0 && self.sleep_announced(poll).await {
+                if round.taken == 0 && self.sleep_announced(poll).await {
                     return until_again(poll);
                 }
                 Duration::ZERO
@@ -153,8 +169,8 @@ impl Dispatcher {
         (wants, look_again)
     }
 
-    /// One round of claiming. Gives how many calls it took, and whether there may be more.
-    async fn claim(&self, wants: &[Want]) -> Result<(usize, bool), StoreError> {
+    /// One round of claiming.
+    async fn claim(&self, wants: &[Want]) -> Result<Round, StoreError> {
         let started = Instant::now();
         let claims = self.claim_together(wants).await?;
         let taken = claims.claimed.len();
@@ -162,7 +178,7 @@ impl Dispatcher {
             calls: taken,
             took: started.elapsed(),
         });
-        let mut full = claims.put_off > 0;
+        let mut all_full = true;
         for want in wants {
             let calls = claims
                 .claimed
@@ -170,7 +186,7 @@ impl Dispatcher {
                 .filter(|call| call.leaf == want.leaf)
                 .count();
             let calls = u32::try_from(calls).unwrap_or(u32::MAX);
-            full |= calls >= want.slots;
+            all_full &= calls >= want.slots;
             if let Some(lane) = self.context.lanes.get(&want.leaf) {
                 lane.claimed(want, calls);
             }
@@ -185,7 +201,11 @@ impl Dispatcher {
             };
             self.start(lane, call);
         }
-        Ok((taken, full))
+        Ok(Round {
+            taken,
+            put_off: claims.put_off,
+            all_full,
+        })
     }
 
     fn start(&self, lane: Arc<Lane>, call: crate::domain::call::Claimed) {

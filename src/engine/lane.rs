@@ -50,6 +50,8 @@ struct State {
     bucket: Bucket,
     rate_limited: bool,
     since_aged: u32,
+    /// The last claim filled all slots: more may be due.
+    backlog: bool,
 }
 
 /// What an instance publishes of a lane.
@@ -73,6 +75,7 @@ impl Lane {
                 bucket: Bucket::new(Instant::now()),
                 rate_limited: false,
                 since_aged: 0,
+                backlog: false,
             }),
         }
     }
@@ -144,6 +147,7 @@ impl Lane {
     /// So many of the wanted calls were claimed.
     pub(crate) fn claimed(&self, want: &Want, calls: u32) {
         let mut state = self.state();
+        state.backlog = calls >= want.slots;
         if self.settings().leaf.rate.is_some() {
             state.bucket.take(calls);
         }
@@ -152,6 +156,11 @@ impl Lane {
         } else {
             state.since_aged + calls
         };
+    }
+
+    /// Whether a slot that becomes free may be wanted.
+    pub(crate) fn has_backlog(&self) -> bool {
+        self.state().backlog
     }
 
     /// An attempt was not made after all: its token of the rate is for another one.
