@@ -107,16 +107,12 @@ impl Dispatcher {
             self.backlog = false;
             return poll;
         }
-        let (wants, look_again) = self.wants();
-        let until_again = |wait: Duration| match look_again {
-            Some(at) => wait.min(at.saturating_duration_since(Instant::now()).max(AWAKE_POLL)),
-            None => wait,
-        };
+        let (wants, _) = self.wants();
         if wants.is_empty() && self.context.claims_work.load(Ordering::SeqCst) {
             // All slots are taken, or no leaf may be tried: a free slot or the time wakes it. Only one that
             // does not know whether claiming works asks all the same: it may have no share for long.
             self.backlog = true;
-            return until_again(poll);
+            return self.until_again(poll);
         }
         match self.claim(&wants).await {
             Ok(round) => {
@@ -133,13 +129,13 @@ impl Dispatcher {
                     return Duration::ZERO;
                 }
                 if round.all_full {
-                    return until_again(poll);
+                    return self.until_again(poll);
                 }
                 if self.last_work.elapsed() < AWAKE_FOR {
-                    return until_again(AWAKE_POLL);
+                    return self.until_again(AWAKE_POLL);
                 }
                 if round.taken == 0 && self.sleep_announced(poll).await {
-                    return until_again(poll);
+                    return self.until_again(poll);
                 }
                 Duration::ZERO
             }
@@ -149,6 +145,15 @@ impl Dispatcher {
                 self.context.failed(&error);
                 backoff().delay(self.failures, None)
             }
+        }
+    }
+
+    /// So long, unless a lane that can take nothing now is to be looked at sooner: asked after the claim,
+    /// since that may just have used up what a lane could take.
+    fn until_again(&self, wait: Duration) -> Duration {
+        match self.wants().1 {
+            Some(at) => wait.min(at.saturating_duration_since(Instant::now()).max(AWAKE_POLL)),
+            None => wait,
         }
     }
 
