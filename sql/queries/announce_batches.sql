@@ -3,11 +3,12 @@
 -- batch's row. So nothing that fails a call ever waits for an app, or another instance, that holds the batch.
 -- Caller:      store/sweep.rs, from engine/batcher.rs
 -- Index:       finished_fails_batch, batch_pkey
--- Locks:       the batches' rows, by id; skips rows that another transaction holds
+-- Locks:       the batches' rows, by id; skips rows that another transaction holds, but waits for one whose
+--              insert another transaction has not committed
 -- Repeatable:  yes
--- $1 int4 at most so many
+-- $1 uuid[] batches
 WITH failed AS MATERIALIZED (
-    SELECT DISTINCT f.batch_id AS id FROM leafhopper.finished f WHERE f.fails_batch LIMIT $1
+    SELECT DISTINCT u.id FROM unnest($1::uuid[]) AS u (id) ORDER BY u.id
 ),
 known AS MATERIALIZED (
     SELECT b.id FROM leafhopper.batch b WHERE b.id IN (SELECT f.id FROM failed f)

@@ -104,11 +104,15 @@ doubt AS MATERIALIZED (
          LIMIT w.slots
            FOR UPDATE OF d SKIP LOCKED) c
 ),
+found AS MATERIALIZED (
+    SELECT a.*, row_number() OVER (PARTITION BY a.leaf, a.key ORDER BY (a.kind = 3) DESC, a.call_id) AS of_its_key
+      FROM (SELECT DISTINCT ON (u.call_id) u.*
+              FROM (SELECT * FROM aged UNION ALL SELECT * FROM fresh UNION ALL SELECT * FROM timed UNION ALL SELECT * FROM doubt) u
+             ORDER BY u.call_id, u.kind) a
+),
 -- One row for each key, the one in doubt or else the lowest id.
 candidate AS MATERIALIZED (
-    SELECT DISTINCT ON (a.leaf, a.key) a.*
-      FROM (SELECT * FROM aged UNION ALL SELECT * FROM fresh UNION ALL SELECT * FROM timed UNION ALL SELECT * FROM doubt) a
-     ORDER BY a.leaf, a.key, (a.kind = 3) DESC, a.call_id, a.kind
+    SELECT f.call_id, f.leaf, f.key, f.credential, f.kind FROM found f WHERE f.of_its_key = 1
 ),
 judged AS MATERIALIZED (
     SELECT c.*, w.slots, w.timeout, w.give_up,
@@ -126,13 +130,21 @@ turn AS (
       FROM (SELECT j.*, row_number() OVER (PARTITION BY j.leaf, j.kind ORDER BY j.call_id) AS position
               FROM judged j WHERE j.verdict = 'take') j
 ),
+stays AS (
+    SELECT j.call_id, j.verdict FROM judged j WHERE j.verdict <> 'take'
+     UNION ALL
+    -- Others of a key that this claim takes, or that is held already.
+    SELECT f.call_id, 'hold'
+      FROM found f JOIN judged j USING (leaf, key) LEFT JOIN turn t ON t.call_id = j.call_id
+     WHERE f.of_its_key > 1 AND (j.verdict = 'hold' OR t.place <= t.slots)
+),
 put_off AS (
     -- What can't be sent now leaves the claim's index, so that it is not walked over again and again.
     UPDATE leafhopper.dispatch d
-       SET held = CASE WHEN j.verdict = 'hold' THEN 'key' ELSE d.held END,
-           due_at = CASE WHEN j.verdict = 'defer' THEN clock_timestamp() + make_interval(secs => $10) ELSE d.due_at END
-      FROM judged j
-     WHERE d.call_id = j.call_id AND j.verdict <> 'take'
+       SET held = CASE WHEN s.verdict = 'hold' THEN 'key' ELSE d.held END,
+           due_at = CASE WHEN s.verdict = 'defer' THEN clock_timestamp() + make_interval(secs => $10) ELSE d.due_at END
+      FROM stays s
+     WHERE d.call_id = s.call_id
     RETURNING d.call_id
 ),
 taken AS (

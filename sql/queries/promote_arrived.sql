@@ -1,6 +1,6 @@
 -- Look at calls with an ordering key for the first time: the first of a key that has no head becomes its
 -- head, the others wait behind it.
--- Caller:      store/order.rs, from engine/promoter.rs, under the promoter's transaction lock
+-- Caller:      store/order.rs, from engine/promoter.rs
 -- Index:       dispatch_arrived, dispatch_one_head, dispatch_held_order
 -- Locks:       the looked-at rows; skips rows that another transaction holds
 -- Repeatable:  yes
@@ -18,6 +18,10 @@ first AS (
                         WHERE x.leaf = a.leaf AND x.ordering_key = a.ordering_key AND (x.held IS NULL OR x.held = 'key'))
        AND NOT EXISTS (SELECT FROM leafhopper.dispatch x
                         WHERE x.leaf = a.leaf AND x.ordering_key = a.ordering_key AND x.held = 'order')
+       -- Another transaction holds it, perhaps another promoter's: it must not be overtaken.
+       AND NOT EXISTS (SELECT FROM leafhopper.dispatch x
+                        WHERE x.held = 'arrived' AND x.call_id < a.call_id
+                          AND x.leaf = a.leaf AND x.ordering_key = a.ordering_key)
        AND NOT EXISTS (SELECT FROM leafhopper.order_hold h
                         WHERE h.leaf = a.leaf AND h.ordering_key = a.ordering_key)
      ORDER BY a.leaf, a.ordering_key, a.call_id

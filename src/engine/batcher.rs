@@ -26,7 +26,6 @@ impl Pass for Batcher {
     const NAME: &'static str = "batcher";
 
     async fn pass(&mut self, context: &Shared) -> Result<More, StoreError> {
-        context.store.announce_batches().await?;
         let cancelled = context.store.sweep_batches().await?;
         for leaf in &cancelled {
             let known = context.lanes.get(leaf).is_some();
@@ -45,6 +44,8 @@ impl Pass for Batcher {
             // A cancelled head lets the next of its ordering key go.
             context.nudges.order.give();
         }
+        // After the calls: a batch whose row can't be written keeps none of them waiting.
+        context.store.announce_batches().await?;
         let cut = cancelled.len() >= usize::try_from(CHUNK).unwrap_or(usize::MAX);
         Ok(if cut { More::Now } else { More::Later })
     }

@@ -109,8 +109,9 @@ impl Dispatcher {
             return poll;
         }
         let (wants, look_again) = self.wants();
-        if wants.is_empty() {
-            // All slots are taken, or no leaf may be tried: a free slot or the time wakes it.
+        if wants.is_empty() && self.context.claims_work.load(Ordering::SeqCst) {
+            // All slots are taken, or no leaf may be tried: a free slot or the time wakes it. Only one that
+            // does not know whether claiming works asks all the same: it may have no share for long.
             return sooner(poll, look_again);
         }
         match self.claim(&wants).await {

@@ -74,20 +74,49 @@ impl Store {
             .collect()
     }
 
-    /// Writes the state of batches that one of their calls has cancelled. Gives how many.
+    /// Writes the state of batches that one of their calls has cancelled. A batch whose row somebody holds is
+    /// left to the next time, and is in nobody's way.
     ///
     /// # Errors
     /// The database did not answer.
-    pub async fn announce_batches(&self) -> Result<usize, StoreError> {
+    pub async fn announce_batches(&self) -> Result<(), StoreError> {
+        const OPERATION: &str = "find batches that a call has cancelled";
         let rows = self
-            .write(
-                "announce cancelled batches",
-                LOCK_WAIT,
-                include_str!("../../sql/queries/announce_batches.sql"),
+            .query(
+                OPERATION,
+                include_str!("../../sql/queries/failed_batches.sql"),
                 &[(&CHUNK, Type::INT4)],
             )
             .await?;
-        Ok(rows.len())
+        let failed: Vec<Uuid> = rows
+            .iter()
+            .map(|row| column(OPERATION, row, "id"))
+            .collect::<Result<_, _>>()?;
+        if failed.is_empty() {
+            return Ok(());
+        }
+        match self.announce(&failed).await {
+            Err(error) if error.is_contention() => {}
+            announced => return announced,
+        }
+        for batch in failed {
+            match self.announce(&[batch]).await {
+                Err(error) if error.is_contention() => {}
+                announced => announced?,
+            }
+        }
+        Ok(())
+    }
+
+    async fn announce(&self, batches: &[Uuid]) -> Result<(), StoreError> {
+        self.write(
+            "announce cancelled batches",
+            LOCK_WAIT,
+            include_str!("../../sql/queries/announce_batches.sql"),
+            &[(&batches, Type::UUID_ARRAY)],
+        )
+        .await
+        .map(drop)
     }
 
     /// Cancels waiting calls of cancelled batches, at most [`CHUNK`] of them. Gives their leaves.

@@ -15,5 +15,8 @@
 mod harness;
 
 mod cluster;
+mod g07_cancelled_means_not_sent;
+mod g09_order;
+mod g10_isolation;
 mod instruments;
 mod tidy;

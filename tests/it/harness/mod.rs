@@ -5,6 +5,7 @@
 pub(crate) mod app;
 pub(crate) mod checks;
 pub(crate) mod database;
+pub(crate) mod folder;
 pub(crate) mod leaf;
 pub(crate) mod proxy;
 pub(crate) mod sidecar;

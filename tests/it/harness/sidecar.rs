@@ -57,6 +57,12 @@ impl Config {
         self
     }
 
+    /// Another poll interval than the tests' usual one.
+    pub(crate) fn poll_interval(mut self, interval: &str) -> Self {
+        self.dispatch = self.dispatch.replace("\"100ms\"", &format!("{interval:?}"));
+        self
+    }
+
     /// Further lines of `[dispatch]`.
     pub(crate) fn dispatch(mut self, lines: &str) -> Self {
         self.dispatch.push_str(lines);
