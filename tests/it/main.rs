@@ -15,5 +15,8 @@
 mod harness;
 
 mod cluster;
+mod g01_atomic_intent;
+mod g02_confirmed_means_confirmed;
+mod g03_record_first;
 mod instruments;
 mod tidy;
