@@ -50,6 +50,8 @@ pub(crate) enum Observation<'a> {
     Reclaimed { leaf: &'a str },
     /// Claims whose commit's reply was lost were given back.
     GivenBack { calls: usize },
+    /// Calls that the insert trigger had not seen were taken up.
+    Adopted { calls: u64 },
     /// A call in doubt was settled.
     Settled {
         call: CallId,
@@ -176,6 +178,10 @@ impl Observer {
                 );
             }
             O::GivenBack { calls } => tracing::warn!(calls, "{calls} claims were given back"),
+            O::Adopted { calls } => tracing::warn!(
+                calls,
+                "{calls} calls that were inserted while triggers were off are taken up"
+            ),
             O::Settled {
                 call,
                 state,

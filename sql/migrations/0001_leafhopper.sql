@@ -463,6 +463,15 @@ LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
                            FROM leafhopper.batch b WHERE b.id = batch), false)
 $$;
 
+-- The standing result of a key. VOLATILE, so that it looks with a snapshot of its own: a statement that has
+-- locked a call's row sees what was confirmed until then (PostgreSQL, chapter 38.7).
+CREATE FUNCTION leafhopper.standing(leaf text, key text) RETURNS TABLE (generation integer, call_id bigint)
+LANGUAGE sql VOLATILE ROWS 1 SET search_path = pg_catalog, pg_temp AS $$
+    SELECT r.generation, r.call_id FROM leafhopper.result r
+     WHERE r.leaf = standing.leaf AND r.key = standing.key AND r.undone_at IS NULL
+     ORDER BY r.generation DESC LIMIT 1
+$$;
+
 -- ---------------------------------------------------------------------------------------------------
 -- Where each call stands.
 -- ---------------------------------------------------------------------------------------------------
@@ -580,6 +589,7 @@ DECLARE
     owner_call bigint;
     gen        integer;
     live       record;
+    ended      leafhopper.finished;
 BEGIN
     -- Calls of the key that are not under way are answered here and now; FOR UPDATE may wait for a claim,
     -- and what it claimed meanwhile is answered when its attempt is recorded.
@@ -602,14 +612,20 @@ BEGIN
 
     INSERT INTO leafhopper.result (leaf, key, generation, call_id, attempts, status, body, source)
     SELECT take_word.leaf, take_word.key, gen, owner_call,
-           coalesce((SELECT d.attempts FROM leafhopper.dispatch d WHERE d.call_id = owner_call), 0),
+           coalesce((SELECT d.attempts FROM leafhopper.dispatch d WHERE d.call_id = owner_call),
+                    (SELECT f.attempts FROM leafhopper.finished f WHERE f.call_id = owner_call), 0),
            take_word.status, take_word.body, take_word.source
     ON CONFLICT DO NOTHING;
     IF NOT FOUND THEN
         RETURN false;
     END IF;
-    -- The owner's end, if it had one without a confirmation, gives way to its result.
-    DELETE FROM leafhopper.finished f WHERE f.call_id = owner_call;
+    -- The owner's end, if it had one without a confirmation, gives way to its result. What it did to its batch
+    -- stays: where that end is the only word of it, the batch's row takes it over.
+    DELETE FROM leafhopper.finished f WHERE f.call_id = owner_call RETURNING * INTO ended;
+    IF ended.fails_batch THEN
+        INSERT INTO leafhopper.batch (id, state) VALUES (ended.batch_id, 'cancelling')
+        ON CONFLICT (id) DO UPDATE SET state = 'cancelling' WHERE leafhopper.batch.state IN ('open', 'closing');
+    END IF;
 
     FOR live IN
         SELECT d.* FROM leafhopper.dispatch d
@@ -669,6 +685,9 @@ BEGIN
         SELECT c.state INTO final FROM leafhopper.call c WHERE c.id = cancel.call_id;
         IF NOT FOUND THEN
             RAISE EXCEPTION 'there is no call %', call_id USING ERRCODE = 'no_data_found';
+        ELSIF final = 'pending' THEN
+            RAISE EXCEPTION 'call % is untracked: it was inserted while triggers were off', call_id
+                USING HINT = 'try again when a sidecar has taken it up', ERRCODE = 'object_not_in_prerequisite_state';
         END IF;
         RAISE EXCEPTION 'call % is already %', call_id, final
             USING HINT = 'only a call that is not final can be cancelled', ERRCODE = 'object_not_in_prerequisite_state';

@@ -5,6 +5,7 @@
 //! because the statement that it runs names the state and the claim that it expects. Read [`attempt`]
 //! first: one call's life, top to bottom.
 
+mod adopter;
 mod attempt;
 mod batcher;
 mod breaker;
@@ -75,6 +76,7 @@ impl Engine {
         expirer::spawn(&tasks, &context, claiming);
         batcher::spawn(&tasks, &context, claiming);
         promoter::spawn(&tasks, &context, claiming);
+        adopter::spawn(&tasks, &context, claiming);
         guardian::spawn(&tasks, &context, claiming);
         credentials::spawn(&tasks, &context, claiming);
         if let Some(direct) = direct {

@@ -51,6 +51,14 @@ impl Pass for Resolver {
                 }
             })
             .collect();
+        for (call, leaf, ordering_key) in context.store.answer_doubts(&scopes).await? {
+            context
+                .observer
+                .emit(Observation::Prior { leaf: &leaf, call });
+            if let Some(key) = ordering_key {
+                context.head_ended((leaf, key));
+            }
+        }
         let doubts = context.store.doubts(&scopes).await?;
         let decided: Vec<(&DoubtRow, Option<ParkReason>)> = doubts
             .iter()

@@ -98,6 +98,36 @@ impl Store {
             .collect()
     }
 
+    /// Ends calls in doubt that are due and whose effect stands by somebody's word. Gives each with its leaf
+    /// and its ordering key.
+    ///
+    /// # Errors
+    /// The database did not answer.
+    pub async fn answer_doubts(
+        &self,
+        scopes: &[Scope],
+    ) -> Result<Vec<(CallId, String, Option<String>)>, StoreError> {
+        const OPERATION: &str = "answer calls in doubt";
+        let leaves: Vec<&str> = scopes.iter().map(|scope| scope.leaf.as_str()).collect();
+        let rows = self
+            .write(
+                OPERATION,
+                LOCK_WAIT,
+                include_str!("../../sql/queries/answer_doubts.sql"),
+                &[(&leaves, Type::TEXT_ARRAY), (&CHUNK, Type::INT4)],
+            )
+            .await?;
+        rows.iter()
+            .map(|row| {
+                Ok((
+                    column(OPERATION, row, "call_id")?,
+                    column(OPERATION, row, "leaf")?,
+                    column(OPERATION, row, "ordering_key")?,
+                ))
+            })
+            .collect()
+    }
+
     /// Parks each call for its reason or, without one, lets it be sent again. Gives what took effect.
     ///
     /// # Errors

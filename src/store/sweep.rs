@@ -7,11 +7,24 @@ use tokio_postgres::types::Type;
 use uuid::Uuid;
 
 use super::{Store, StoreError, column, order::OrderingKey};
+use crate::domain::call::CallId;
 
 const LOCK_WAIT: Duration = Duration::from_millis(100);
 
 /// So many rows in one transaction: large enough to be rare, small enough to be short.
 pub const CHUNK: i32 = 1000;
+
+/// So many rows of the outbox are looked at for untracked calls in one statement.
+const ADOPTION_WINDOW: i32 = 2000;
+
+/// A window of rows that was looked at for untracked calls.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Window {
+    /// Its lowest id; `None` where no row lies below the given one.
+    pub lowest: Option<CallId>,
+    /// So many were untracked, and are taken up now.
+    pub adopted: u64,
+}
 
 /// A call that ended by itself while it waited.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -72,6 +85,47 @@ impl Store {
         rows.iter()
             .map(|row| column(OPERATION, row, "leaf"))
             .collect()
+    }
+
+    /// Takes up untracked calls among the newest rows below an id; `None` where another instance is at it.
+    ///
+    /// # Errors
+    /// The database did not answer.
+    pub async fn adopt_untracked(&self, below: CallId) -> Result<Option<Window>, StoreError> {
+        const OPERATION: &str = "take up untracked calls";
+        let transaction = self.begin(OPERATION).await?;
+        let locked = transaction
+            .first(
+                LOCK_WAIT,
+                include_str!("../../sql/queries/adopt_lock.sql"),
+                &[],
+            )
+            .await;
+        let locked = match locked {
+            Ok(rows) => rows,
+            Err(error) => return Err(transaction.failed(error)),
+        };
+        let is_ours = match locked.first() {
+            Some(row) => column(OPERATION, row, "mine")?,
+            None => false,
+        };
+        if !is_ours {
+            transaction.commit().await?;
+            return Ok(None);
+        }
+        let rows = transaction
+            .last(
+                include_str!("../../sql/queries/adopt_untracked.sql"),
+                &[(&below, Type::INT8), (&ADOPTION_WINDOW, Type::INT4)],
+            )
+            .await?;
+        let row = rows
+            .first()
+            .ok_or_else(|| StoreError::other(OPERATION, "no row came back"))?;
+        Ok(Some(Window {
+            lowest: column(OPERATION, row, "lowest")?,
+            adopted: column::<i64>(OPERATION, row, "adopted")?.unsigned_abs(),
+        }))
     }
 
     /// Writes the state of batches that one of their calls has cancelled. A batch whose row somebody holds is

@@ -15,6 +15,9 @@
 mod harness;
 
 mod cluster;
+mod g01_atomic_intent;
+mod g02_confirmed_means_confirmed;
+mod g03_record_first;
 mod g07_cancelled_means_not_sent;
 mod g09_order;
 mod g10_isolation;

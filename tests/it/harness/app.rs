@@ -24,6 +24,11 @@ pub(crate) fn call(leaf: &str) -> Call {
     Call { columns }
 }
 
+/// The same with an effect key, which its body names too, for the leaf to count by.
+pub(crate) fn keyed(leaf: &str, key: &str) -> Call {
+    call(leaf).key(key).body(json!({ "key": key }))
+}
+
 impl Call {
     /// The effect key.
     pub(crate) fn key(self, key: &str) -> Self {

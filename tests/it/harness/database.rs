@@ -152,7 +152,8 @@ pub(crate) fn options(durability: Durability) -> Options {
     Options {
         binaries,
         durability,
-        settings: Vec::new(),
+        // Apps may use two-phase commit, which is off by default.
+        settings: vec![("max_prepared_transactions".to_owned(), "20".to_owned())],
     }
 }
 

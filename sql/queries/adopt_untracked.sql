@@ -1,0 +1,39 @@
+-- Take up calls that the insert trigger did not see (session_replication_role = replica, or triggers that were
+-- disabled): among the newest rows below an id, those that are neither live nor final.
+-- Caller:      store/sweep.rs, from engine/adopter.rs, behind adopt_lock.sql
+-- Index:       outbox_pkey backwards, then dispatch_pkey, finished_pkey and result_pkey for each row
+-- Locks:       none but the new rows
+-- Repeatable:  yes
+--
+-- Its cost is $2 rows with three look-ups each, some 20 ms for 2,000 rows, whatever the history: there is no
+-- index that knows what is not there, and an anti-join over all of 10 million rows takes many seconds. So one
+-- window is looked at in each pass: the newest, where untracked rows appear, and then one of a walk through
+-- the rest, which takes hours for 10 million rows and finds what was inserted while no sidecar ran. A window
+-- that finds something is followed by the next one at once.
+-- Rows that a logical subscription copies here are another database's to send.
+-- $1 int8 below this id   $2 int4 so many rows
+WITH looked AS MATERIALIZED (
+    SELECT o.id, o.leaf, o.key FROM leafhopper.outbox o
+     WHERE o.id < $1 ORDER BY o.id DESC LIMIT $2
+),
+untracked AS MATERIALIZED (
+    SELECT l.id FROM looked l
+     WHERE NOT EXISTS (SELECT FROM leafhopper.dispatch d WHERE d.call_id = l.id)
+       AND NOT EXISTS (SELECT FROM leafhopper.finished f WHERE f.call_id = l.id)
+       AND NOT EXISTS (SELECT FROM leafhopper.result r WHERE r.leaf = l.leaf AND r.key = l.key AND r.call_id = l.id)
+       AND NOT EXISTS (SELECT FROM pg_subscription_rel s WHERE s.srrelid = 'leafhopper.outbox'::regclass)
+),
+adopted AS (
+    INSERT INTO leafhopper.dispatch (call_id, leaf, key, ordering_key, batch_id, run_when, priority,
+                                     credential, timeout, deadline, held, due_at, enqueued_at)
+    SELECT o.id, o.leaf,
+           CASE WHEN o.undoes IS NULL THEN o.key ELSE regexp_replace(o.key, ':undo:[0-9]+$', '') END,
+           o.ordering_key, o.batch_id, o.run_when, o.priority, o.credential, o.timeout,
+           nullif(o.deadline, 'infinity'),
+           CASE WHEN o.run_when <> 'ready' THEN 'batch' WHEN o.ordering_key IS NOT NULL THEN 'arrived' END,
+           CASE WHEN o.not_before > clock_timestamp() THEN o.not_before END,
+           clock_timestamp()
+      FROM untracked u JOIN leafhopper.outbox o USING (id)
+    RETURNING call_id
+)
+SELECT (SELECT min(l.id) FROM looked l) AS lowest, (SELECT count(*) FROM adopted) AS adopted

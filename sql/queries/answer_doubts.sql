@@ -1,0 +1,33 @@
+-- End calls in doubt whose effect stands by now: somebody said so while the request was under way, and then
+-- its instance vanished, so that no attempt was left to hear it.
+-- Caller:      store/doubt.rs, from engine/resolver.rs
+-- Index:       dispatch_doubt, outbox_pkey, result_pkey
+-- Locks:       the ended rows; skips rows that another transaction holds
+-- Repeatable:  yes
+-- $1 text[] leaves   $2 int4 at most so many of each
+WITH answered AS MATERIALIZED (
+    SELECT d.* FROM unnest($1::text[]) AS w (leaf)
+     CROSS JOIN LATERAL (
+        SELECT x.call_id, x.leaf, x.key AS excludes, x.ordering_key, x.batch_id, x.attempts, x.last_status,
+               x.last_error, r.generation, r.call_id AS owner
+          FROM leafhopper.dispatch x
+          JOIN leafhopper.outbox o ON o.id = x.call_id
+          -- The call's own key: a compensation's row holds the key of the effect that it undoes.
+          JOIN leafhopper.result r ON r.leaf = o.leaf AND r.key = o.key AND r.undone_at IS NULL
+         WHERE x.leaf = w.leaf AND x.state = 'in_doubt' AND x.due_at <= clock_timestamp()
+         ORDER BY x.due_at LIMIT $2
+           FOR UPDATE OF x SKIP LOCKED) d
+),
+gone AS (
+    DELETE FROM leafhopper.dispatch d USING answered a WHERE d.call_id = a.call_id
+),
+ended AS (
+    INSERT INTO leafhopper.finished (call_id, batch_id, state, attempts, last_status, last_error, generation)
+    SELECT a.call_id, a.batch_id, 'confirmed', a.attempts, a.last_status, a.last_error, a.generation
+      FROM answered a WHERE a.owner IS DISTINCT FROM a.call_id
+),
+freed AS (
+    UPDATE leafhopper.dispatch w SET held = NULL
+      FROM answered a WHERE w.leaf = a.leaf AND w.key = a.excludes AND w.held = 'key'
+)
+SELECT a.call_id, a.leaf, a.ordering_key FROM answered a
