@@ -28,3 +28,6 @@ pub mod outcome;
 pub mod path;
 pub mod request;
 pub mod schedule;
+
+#[cfg(test)]
+mod tests;
