@@ -14,6 +14,8 @@
 
 mod harness;
 
+mod answers;
 mod cluster;
 mod instruments;
+mod outcomes;
 mod tidy;
