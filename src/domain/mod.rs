@@ -30,3 +30,6 @@ pub mod probe;
 pub mod request;
 pub mod schedule;
 pub mod template;
+
+#[cfg(test)]
+mod tests;

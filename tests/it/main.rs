@@ -14,6 +14,7 @@
 
 mod harness;
 
+mod answers;
 mod cluster;
 mod g01_atomic_intent;
 mod g02_confirmed_means_confirmed;
@@ -22,4 +23,5 @@ mod g07_cancelled_means_not_sent;
 mod g09_order;
 mod g10_isolation;
 mod instruments;
+mod outcomes;
 mod tidy;

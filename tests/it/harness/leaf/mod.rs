@@ -18,10 +18,10 @@ use std::{
 use tokio::{net::TcpListener, task::JoinSet};
 
 pub(crate) use ledger::Request;
-pub(crate) use script::{Gate, Remembers, Reply};
+pub(crate) use script::{Gate, On, Remembers, Reply};
 
 use ledger::Ledger;
-use script::{On, Rule};
+use script::Rule;
 
 use super::wait::until;
 
