@@ -158,8 +158,7 @@ CREATE TABLE leafhopper.dispatch (
     tries            integer     NOT NULL DEFAULT 0,
     probes           integer     NOT NULL DEFAULT 0,
     crashes          integer     NOT NULL DEFAULT 0,
-    -- The latest claim. It goes as its attempt is recorded, and stays when the claim is taken over: an answer
-    -- that comes late still finds it, while no newer attempt has begun.
+    -- The latest claim. It stays when the claim is over: "no newer attempt has begun" is that these match.
     instance         uuid,
     round            bigint,
     claimed_at       timestamptz,

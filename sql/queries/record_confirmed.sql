@@ -2,7 +2,7 @@
 -- Caller:      store/record.rs, from engine/recorder.rs; in a transaction with a lock_timeout
 -- Index:       dispatch_pkey, result_pkey, dispatch_held_key
 -- Locks:       own rows, in the order of their ids; skips what another transaction holds
--- Repeatable:  yes; a second time finds its own result, and says that it is recorded
+-- Repeatable:  yes; a result of the same attempt is this confirmation, whose reply was lost
 -- $1 text instance name   and for each confirmation:
 -- $2 int8[] call id   $3 text[] leaf   $4 text[] key   $5 int4[] attempt number   $6 int4[] status
 -- $7 text[] headers as JSON   $8 text[] body as JSON, or NULL   $9 bytea[] body otherwise, or NULL
@@ -18,6 +18,11 @@ WITH input AS MATERIALIZED (
 seen AS MATERIALIZED (
     SELECT d.call_id FROM leafhopper.dispatch d WHERE d.call_id IN (SELECT i.call_id FROM input i)
 ),
+repeated AS MATERIALIZED (
+    SELECT i.call_id FROM input i
+     WHERE EXISTS (SELECT FROM leafhopper.result r
+                    WHERE r.leaf = i.leaf AND r.key = i.key AND r.call_id = i.call_id AND r.attempt = i.attempt)
+),
 -- Whatever state it is in: a confirmation of a call that is not final is never dropped.
 own AS MATERIALIZED (
     SELECT i.*, d.attempts, d.batch_id, d.key AS excludes,
@@ -28,19 +33,13 @@ own AS MATERIALIZED (
        FOR UPDATE OF d SKIP LOCKED
 ),
 placed AS (
-    INSERT INTO leafhopper.result (leaf, key, generation, call_id, attempt, attempts, status, headers, body, body_raw,
+    INSERT INTO leafhopper.result (leaf, key, generation, call_id, attempts, attempt, status, headers, body, body_raw,
                                    truncated, source, request_hash)
-    SELECT o.leaf, o.key, o.generation, o.call_id, o.attempt, o.attempts + 1, o.status, o.headers::jsonb, o.body::jsonb, o.body_raw,
+    SELECT o.leaf, o.key, o.generation, o.call_id, o.attempts + 1, o.attempt, o.status, o.headers::jsonb, o.body::jsonb, o.body_raw,
            o.truncated, 'response', o.request_hash
       FROM own o
     ON CONFLICT (leaf, key, generation) DO NOTHING
     RETURNING call_id
-),
--- Recorded by an earlier try of this very statement, whose reply was lost.
-mine AS MATERIALIZED (
-    SELECT i.call_id FROM input i
-      JOIN leafhopper.result r
-        ON r.leaf = i.leaf AND r.key = i.key AND r.call_id = i.call_id AND r.attempt = i.attempt
 ),
 gone AS (
     DELETE FROM leafhopper.dispatch d USING own o WHERE d.call_id = o.call_id
@@ -48,7 +47,11 @@ gone AS (
 ended AS (
     INSERT INTO leafhopper.finished (call_id, batch_id, state, attempts, last_status, generation)
     SELECT o.call_id, o.batch_id, 'confirmed', o.attempts + 1, o.status, o.generation
-      FROM own o WHERE o.call_id NOT IN (SELECT p.call_id FROM placed p)
+      FROM own o
+      LEFT JOIN LATERAL leafhopper.standing(o.leaf, o.key) s ON true
+     WHERE o.call_id NOT IN (SELECT p.call_id FROM placed p)
+       -- The app's word can be this very call's result.
+       AND s.call_id IS DISTINCT FROM o.call_id
 ),
 -- A second confirmation never vanishes.
 history AS (
@@ -57,14 +60,14 @@ history AS (
            left(i.body, 2000), $1
       FROM input i
      WHERE i.call_id IN (SELECT o.call_id FROM own o WHERE o.call_id NOT IN (SELECT p.call_id FROM placed p))
-        OR i.call_id NOT IN (SELECT s.call_id FROM seen s UNION ALL SELECT m.call_id FROM mine m)
+        OR (i.call_id NOT IN (SELECT s.call_id FROM seen s) AND i.call_id NOT IN (SELECT p.call_id FROM repeated p))
 ),
 freed AS (
     UPDATE leafhopper.dispatch w SET held = NULL
       FROM own o WHERE w.leaf = o.leaf AND w.key = o.excludes AND w.held = 'key'
 )
 SELECT i.call_id,
-       CASE WHEN p.call_id IS NOT NULL OR m.call_id IS NOT NULL THEN 'recorded'
+       CASE WHEN p.call_id IS NOT NULL OR e.call_id IS NOT NULL THEN 'recorded'
             WHEN o.call_id IS NOT NULL THEN 'stood'
             WHEN s.call_id IS NOT NULL THEN 'locked'
             ELSE 'again' END AS outcome
@@ -72,4 +75,4 @@ SELECT i.call_id,
   LEFT JOIN seen s USING (call_id)
   LEFT JOIN own o USING (call_id)
   LEFT JOIN placed p USING (call_id)
-  LEFT JOIN mine m USING (call_id)
+  LEFT JOIN repeated e USING (call_id)

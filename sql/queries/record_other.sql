@@ -2,7 +2,7 @@
 -- Caller:      store/record.rs, from engine/recorder.rs; in a transaction with a lock_timeout
 -- Index:       dispatch_pkey, result_pkey, dispatch_held_key
 -- Locks:       own rows, in the order of their ids; skips what another transaction holds
--- Repeatable:  yes; a second time finds the claim gone, and says superseded
+-- Repeatable:  yes; what the history holds already moves nothing a second time
 -- $1 uuid instance   $2 text instance name   and for each:
 -- $3 int8[] call id   $4 int8[] round   $5 text[] leaf   $6 text[] key   $7 int4[] attempt number
 -- $8 text[] retry | doubt | park | failed | prior   $9 int4[] attempts spent   $10 float8[] delay, s
@@ -17,37 +17,47 @@ WITH input AS MATERIALIZED (
         AS i (call_id, round, leaf, key, attempt, kind, spent, delay, resend, reason, class, status, error, excerpt,
               took, generation)
 ),
--- The claim is named. It goes as its attempt is recorded and stays after a takeover, so a late answer still
--- decides its call while no newer attempt has begun.
+-- Recorded already, by a transaction whose reply was lost: counted twice it would cost two attempts.
+repeated AS MATERIALIZED (
+    SELECT i.call_id, coalesce(d.state, f.state, 'superseded') AS state
+      FROM input i
+      LEFT JOIN leafhopper.dispatch d USING (call_id)
+      LEFT JOIN leafhopper.finished f USING (call_id)
+     WHERE i.class IS NOT NULL
+       AND EXISTS (SELECT FROM leafhopper.attempt a
+                    WHERE a.call_id = i.call_id AND a.attempt = i.attempt AND a.instance = $2 AND a.class = i.class
+                      AND a.status IS NOT DISTINCT FROM i.status AND a.error IS NOT DISTINCT FROM i.error)
+),
+-- The claim is named; it stays on the row until a newer one, so a late answer still decides its call
+-- after a takeover while no newer attempt has begun.
 seen AS MATERIALIZED (
     SELECT d.call_id FROM input i JOIN leafhopper.dispatch d USING (call_id)
      WHERE d.instance = $1 AND d.round = i.round
 ),
 own AS MATERIALIZED (
-    SELECT i.*, d.attempts, d.batch_id, d.run_when, d.ordering_key, d.key AS excludes, d.cancel_requested,
-           (SELECT r.generation FROM leafhopper.result r
-             WHERE r.leaf = i.leaf AND r.key = i.key AND r.undone_at IS NULL
-             ORDER BY r.generation DESC LIMIT 1) AS standing
+    SELECT i.*, d.attempts, d.batch_id, d.run_when, d.ordering_key, d.key AS excludes, d.cancel_requested
       FROM input i JOIN leafhopper.dispatch d USING (call_id)
-     WHERE d.instance = $1 AND d.round = i.round
+     WHERE d.instance = $1 AND d.round = i.round AND i.call_id NOT IN (SELECT p.call_id FROM repeated p)
      ORDER BY d.call_id
        FOR UPDATE OF d SKIP LOCKED
 ),
--- The app's word, written while the request was under way, ends the call whatever the attempt says.
+-- The app's word, written while the request was under way, ends the call whatever the attempt says; it is
+-- looked for after the row is locked. What stands is no answer to a call whose request is another one.
 decided AS MATERIALIZED (
-    SELECT o.*,
-           CASE WHEN o.standing IS NOT NULL THEN 'confirmed'
+    SELECT o.*, s.generation AS standing, s.call_id AS standing_call,
+           CASE WHEN o.kind = 'failed' AND o.reason = 'key_conflict' THEN 'failed'
+                WHEN s.generation IS NOT NULL THEN 'confirmed'
                 WHEN o.kind = 'prior' THEN 'confirmed'
                 WHEN o.kind = 'retry' AND o.cancel_requested IS NOT NULL THEN 'cancelled'
                 WHEN o.kind = 'retry' THEN 'pending'
                 WHEN o.kind = 'doubt' THEN 'in_doubt'
                 WHEN o.kind = 'park' THEN 'parked'
                 ELSE 'failed' END AS state
-      FROM own o
+      FROM own o LEFT JOIN LATERAL leafhopper.standing(o.leaf, o.key) s ON true
 ),
 moved AS (
     UPDATE leafhopper.dispatch d
-       SET state = o.state, instance = NULL, round = NULL,
+       SET state = o.state,
            attempts = d.attempts + o.spent,
            due_at = CASE WHEN o.state = 'in_doubt' AND o.cancel_requested IS NOT NULL THEN clock_timestamp()
                          ELSE clock_timestamp() + make_interval(secs => o.delay) END,
@@ -73,8 +83,7 @@ ended AS (
            CASE WHEN o.state = 'confirmed' THEN coalesce(o.standing, o.generation) END,
            o.state <> 'confirmed' AND leafhopper.failure_cancels(o.batch_id, o.run_when)
       FROM decided o WHERE o.state IN ('confirmed', 'cancelled', 'failed')
-       AND NOT EXISTS (SELECT FROM leafhopper.result r
-                        WHERE r.leaf = o.leaf AND r.key = o.key AND r.call_id = o.call_id AND r.undone_at IS NULL)
+       AND o.standing_call IS DISTINCT FROM o.call_id
 ),
 held_order AS (
     INSERT INTO leafhopper.order_hold (leaf, ordering_key, head)
@@ -93,16 +102,16 @@ history AS (
     SELECT i.call_id, i.attempt, clock_timestamp() - make_interval(secs => i.took), i.class, i.status, i.error,
            i.excerpt, $2
       FROM input i
-     WHERE i.class IS NOT NULL
+     WHERE i.class IS NOT NULL AND i.call_id NOT IN (SELECT p.call_id FROM repeated p)
        AND (i.call_id IN (SELECT o.call_id FROM own o) OR i.call_id NOT IN (SELECT s.call_id FROM seen s))
-       AND NOT EXISTS (SELECT FROM leafhopper.attempt a
-                        WHERE a.call_id = i.call_id AND a.attempt = i.attempt AND a.class = i.class AND a.instance = $2)
 )
 SELECT i.call_id,
-       CASE WHEN o.call_id IS NOT NULL THEN o.state
+       CASE WHEN p.call_id IS NOT NULL THEN p.state
+            WHEN o.call_id IS NOT NULL THEN o.state
             WHEN s.call_id IS NOT NULL THEN 'locked'
             ELSE 'superseded' END AS outcome,
        o.batch_id IS NOT NULL AND o.state IN ('failed', 'cancelled') AS may_fail_batch
   FROM input i
+  LEFT JOIN repeated p USING (call_id)
   LEFT JOIN seen s USING (call_id)
   LEFT JOIN decided o USING (call_id)

@@ -118,12 +118,6 @@ impl Default for LeafSecrets {
 }
 
 impl LeafSecrets {
-    /// Those of a leaf that has none.
-    #[cfg(test)]
-    pub(crate) fn none() -> Self {
-        Self::new(None, None).0
-    }
-
     /// Takes the leaf's own secret as it was read, and reads the folder of credentials. Returns what is
     /// wrong with single files too.
     pub(super) fn new(

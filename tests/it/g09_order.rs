@@ -462,7 +462,7 @@ async fn a_crash_between_the_head_s_end_and_the_next_one_is_repaired() {
     sidecar.kill();
     // What the sidecar would have committed just before its end.
     bed.app
-        .execute(&format!("SELECT leafhopper.confirm('leaf', 'a')"))
+        .execute("SELECT leafhopper.confirm('leaf', 'a')")
         .await;
     bed.app
         .execute(&format!(

@@ -17,7 +17,7 @@ use reqwest::Url;
 use self::receiver::{Receiver, Step};
 use super::LeafClient;
 use crate::{
-    config::{AfterFailedHead, Auth, Http2, Leaf, LeafSecrets, Retry, Tls},
+    config::{AfterFailedHead, Auth, Http2, Leaf, Retry, Tls},
     domain::{
         evidence::{Answer, Evidence, NotSent},
         outcome::Rules,
@@ -39,7 +39,6 @@ fn leaf(base_url: &str) -> Leaf {
         auth: None,
         secrets: Arc::default(),
         credentials_dir: None,
-        secrets: Arc::new(LeafSecrets::none()),
         timeout: LONG,
         connect_timeout: LONG,
         concurrency: 8,
