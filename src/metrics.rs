@@ -134,6 +134,8 @@ metrics! {
     calls_finished_total: IntCounterVec ["leaf", "state"] &[];
     /// Calls that were not sent since their effect stood.
     duplicates_prevented_total: IntCounterVec ["leaf", "how"] &[];
+    /// Probes by what they found.
+    probes_total: IntCounterVec ["leaf", "verdict"] &[];
     /// Time of one attempt, the body included.
     call_duration_seconds: HistogramVec ["leaf"] SECONDS;
     /// From when a call was due (at first: its insert) to its request.
@@ -180,6 +182,9 @@ impl Metrics {
         for how in ["result", "probe", "exists"] {
             self.duplicates_prevented_total
                 .with_label_values(&[leaf, how]);
+        }
+        for verdict in ["found", "absent", "unclear"] {
+            self.probes_total.with_label_values(&[leaf, verdict]);
         }
         for gauge in [
             &self.in_flight,

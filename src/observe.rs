@@ -27,11 +27,25 @@ pub(crate) enum Observation<'a> {
         class: &'static str,
         took: Duration,
     },
+    /// A leaf's `verdict` could not be evaluated: the table decides.
+    NoVerdict { leaf: &'a str, flaw: &'a str },
     /// A confirmation was written down.
     Confirmed {
         leaf: &'a str,
         call: CallId,
         how: Confirmed,
+    },
+    /// A leaf was asked about a call in doubt.
+    Probed {
+        leaf: &'a str,
+        call: CallId,
+        verdict: &'static str,
+    },
+    /// What a probe found is the call's confirmation.
+    Adopted {
+        leaf: &'a str,
+        call: CallId,
+        how: &'static str,
     },
     /// A call was answered by a result that stood already.
     Prior { leaf: &'a str, call: CallId },
@@ -51,7 +65,7 @@ pub(crate) enum Observation<'a> {
     /// Claims whose commit's reply was lost were given back.
     GivenBack { calls: usize },
     /// Calls that the insert trigger had not seen were taken up.
-    Adopted { calls: u64 },
+    TakenUp { calls: u64 },
     /// A call in doubt was settled.
     Settled {
         call: CallId,
@@ -127,6 +141,12 @@ impl Observer {
                     "attempt {attempt} of call {call} came to {class}"
                 );
             }
+            O::NoVerdict { leaf, flaw } => {
+                tracing::warn!(
+                    call.leaf = leaf,
+                    "leaf {leaf}: the status decides, since its {flaw}"
+                );
+            }
             O::Confirmed { leaf, call, how } => self.confirmed(leaf, call, how),
             O::Prior { leaf, call } => {
                 m.duplicates_prevented_total
@@ -163,6 +183,32 @@ impl Observer {
         use Observation as O;
         let m = &self.metrics;
         match observation {
+            O::Probed {
+                leaf,
+                call,
+                verdict,
+            } => {
+                m.probes_total.with_label_values(&[leaf, verdict]).inc();
+                tracing::debug!(
+                    call.id = call,
+                    call.leaf = leaf,
+                    probe.verdict = verdict,
+                    "the probe of call {call} came to {verdict}"
+                );
+            }
+            O::Adopted { leaf, call, how } => {
+                m.duplicates_prevented_total
+                    .with_label_values(&[leaf, how])
+                    .inc();
+                m.calls_finished_total
+                    .with_label_values(&[leaf, "confirmed"])
+                    .inc();
+                tracing::info!(
+                    call.id = call,
+                    call.leaf = leaf,
+                    "call {call}'s effect was found at the leaf: confirmed"
+                );
+            }
             O::Ended { leaf, state } => {
                 m.calls_finished_total
                     .with_label_values(&[leaf, state])
@@ -178,7 +224,7 @@ impl Observer {
                 );
             }
             O::GivenBack { calls } => tracing::warn!(calls, "{calls} claims were given back"),
-            O::Adopted { calls } => tracing::warn!(
+            O::TakenUp { calls } => tracing::warn!(
                 calls,
                 "{calls} calls that were inserted while triggers were off are taken up"
             ),

@@ -156,6 +156,7 @@ CREATE TABLE leafhopper.dispatch (
     -- What is spent of max_attempts, and every claim ever made; the latter numbers the attempts.
     attempts         integer     NOT NULL DEFAULT 0,
     tries            integer     NOT NULL DEFAULT 0,
+    -- Probes whose answer was unclear, in this doubt.
     probes           integer     NOT NULL DEFAULT 0,
     crashes          integer     NOT NULL DEFAULT 0,
     -- The latest claim. It stays when the claim is over: "no newer attempt has begun" is that these match.
@@ -169,6 +170,8 @@ CREATE TABLE leafhopper.dispatch (
     in_doubt_since   timestamptz,
     -- In doubt and to be resolved by sending the same request again.
     resend           boolean     NOT NULL DEFAULT false,
+    -- The leaf has said that the effect exists, without showing it.
+    exists_said      boolean     NOT NULL DEFAULT false,
     -- The reason given to cancel() while a request was under way or in doubt.
     cancel_requested text,
     reason           text,
@@ -303,7 +306,7 @@ CREATE TABLE leafhopper.attempt (
     instance    text,
 
     CONSTRAINT attempt_class_is_known
-        CHECK (class IN ('confirmed_again', 'exists', 'retry', 'in_doubt', 'failed'))
+        CHECK (class IN ('confirmed_again', 'exists', 'retry', 'in_doubt', 'failed', 'probe_absent', 'probe_unclear'))
 );
 
 CREATE INDEX attempt_call ON leafhopper.attempt (call_id, id);

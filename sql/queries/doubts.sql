@@ -1,11 +1,12 @@
 -- Calls in doubt of known leaves that are due and whose way out is not decided, or no longer open.
--- Caller:      store/doubt.rs, from engine/resolver.rs
+-- Caller:      store/doubt.rs, from engine/prober.rs
 -- Index:       dispatch_doubt
 -- Locks:       none; the decision names what it saw
 -- Repeatable:  yes
 -- $1 text[] leaves   $2 int4 at most so many of each   $3 float8[] timeout, s   $4 float8[] window, s, or NULL
 SELECT d.call_id, d.leaf, o.method, d.tries, d.attempts, d.crashes, o.max_attempts,
-       o.probe IS NOT NULL AS has_probe,
+       o.probe IS NOT NULL AS has_probe, d.exists_said, d.probes,
+       extract(epoch FROM clock_timestamp() - d.alive_until)::float8 AS since_alive,
        coalesce(d.deadline <= clock_timestamp(), false) AS deadline_passed,
        d.cancel_requested IS NOT NULL AS cancelled,
        d.batch_id IS NOT NULL AND NOT leafhopper.batch_is_open(d.batch_id) AS batch_closed,

@@ -25,7 +25,7 @@ UPDATE leafhopper.dispatch d
        in_doubt_since = CASE WHEN d.state = 'dispatching' AND NOT $1 THEN NULL
                              ELSE coalesce(d.in_doubt_since, clock_timestamp()) END,
        first_claimed_at = coalesce(d.first_claimed_at, clock_timestamp()),
-       due_at = clock_timestamp(), resend = false
+       alive_until = clock_timestamp(), due_at = clock_timestamp(), resend = false, probes = 0, exists_said = false
  WHERE (d.state = 'dispatching'
         AND NOT EXISTS (SELECT FROM leafhopper.instance i
                          WHERE i.id = d.instance AND i.heartbeat_at + i.lease > clock_timestamp()))

@@ -20,7 +20,9 @@ moved AS (
     UPDATE leafhopper.dispatch d
        SET state = 'in_doubt',
            in_doubt_since = coalesce(d.in_doubt_since, clock_timestamp()),
+           alive_until = greatest(d.alive_until, l.lease_end),
            due_at = greatest(d.alive_until, l.lease_end, clock_timestamp()),
+           probes = 0, exists_said = false,
            resend = false,
            attempts = d.attempts + 1,
            crashes = d.crashes + 1,

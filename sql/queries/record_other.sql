@@ -5,7 +5,7 @@
 -- Repeatable:  yes; what the history holds already moves nothing a second time
 -- $1 uuid instance   $2 text instance name   and for each:
 -- $3 int8[] call id   $4 int8[] round   $5 text[] leaf   $6 text[] key   $7 int4[] attempt number
--- $8 text[] retry | doubt | park | failed | prior   $9 int4[] attempts spent   $10 float8[] delay, s
+-- $8 text[] retry | doubt | ask | exists | park | failed | prior   $9 int4[] attempts spent   $10 float8[] delay, s
 -- $11 bool[] doubt: resend   $12 text[] reason   $13 text[] class for the history, or NULL for none
 -- $14 int4[] status   $15 text[] error   $16 text[] body excerpt   $17 float8[] how long it took, s
 -- $18 int4[] prior: the result's generation
@@ -50,7 +50,7 @@ decided AS MATERIALIZED (
                 WHEN o.kind = 'prior' THEN 'confirmed'
                 WHEN o.kind = 'retry' AND o.cancel_requested IS NOT NULL THEN 'cancelled'
                 WHEN o.kind = 'retry' THEN 'pending'
-                WHEN o.kind = 'doubt' THEN 'in_doubt'
+                WHEN o.kind IN ('doubt', 'ask', 'exists') THEN 'in_doubt'
                 WHEN o.kind = 'park' THEN 'parked'
                 ELSE 'failed' END AS state
       FROM own o LEFT JOIN LATERAL leafhopper.standing(o.leaf, o.key) s ON true
@@ -63,7 +63,10 @@ moved AS (
                          ELSE clock_timestamp() + make_interval(secs => o.delay) END,
            resend = o.state = 'in_doubt' AND o.resend AND o.cancel_requested IS NULL,
            in_doubt_since = CASE WHEN o.state = 'pending' THEN NULL ELSE coalesce(d.in_doubt_since, clock_timestamp()) END,
-           crashes = 0,
+           crashes = 0, probes = 0,
+           exists_said = o.kind = 'exists',
+           -- The attempt's end is on record: from here on an absence can settle.
+           alive_until = clock_timestamp(),
            reason = CASE WHEN o.state = 'parked' THEN o.reason END,
            last_status = coalesce(o.status, d.last_status),
            last_error = coalesce(o.error, d.last_error)

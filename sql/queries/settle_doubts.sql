@@ -1,23 +1,25 @@
--- Write down how calls in doubt go on: parked, or to be sent again with the same key.
--- Caller:      store/doubt.rs, from engine/resolver.rs
+-- Write down how calls in doubt go on: parked, to be sent again with the same key, or being asked about.
+-- Caller:      store/doubt.rs, from engine/prober.rs
 -- Index:       dispatch_pkey
 -- Locks:       the named rows; skips rows that another transaction holds
--- Repeatable:  yes
--- $1 int8[] call id   $2 int4[] tries as seen   $3 text[] reason to park, or NULL to resend   $4 float8[] delay, s
+-- Repeatable:  yes; of two instances that ask about one call, only one finds it due
+-- $1 int8[] call id   $2 int4[] tries as seen   $3 text[] park | resend | ask   $4 text[] reason to park
+-- $5 float8[] ask: how long the probe can take, s; then anyone may ask again
 WITH input AS (
-    SELECT * FROM unnest($1::int8[], $2::int4[], $3::text[], $4::float8[]) AS i (call_id, tries, reason, delay)
+    SELECT * FROM unnest($1::int8[], $2::int4[], $3::text[], $4::text[], $5::float8[])
+        AS i (call_id, tries, kind, reason, takes)
 ),
 own AS MATERIALIZED (
     SELECT i.* FROM input i JOIN leafhopper.dispatch d USING (call_id)
-     WHERE d.state = 'in_doubt' AND d.tries = i.tries
+     WHERE d.state = 'in_doubt' AND d.tries = i.tries AND d.due_at <= clock_timestamp()
      ORDER BY d.call_id
        FOR UPDATE OF d SKIP LOCKED
 )
 UPDATE leafhopper.dispatch d
-   SET state = CASE WHEN o.reason IS NULL THEN 'in_doubt' ELSE 'parked' END,
-       reason = o.reason,
-       resend = o.reason IS NULL,
-       due_at = clock_timestamp() + make_interval(secs => o.delay)
+   SET state = CASE WHEN o.kind = 'park' THEN 'parked' ELSE 'in_doubt' END,
+       reason = CASE WHEN o.kind = 'park' THEN o.reason END,
+       resend = o.kind = 'resend',
+       due_at = clock_timestamp() + make_interval(secs => CASE WHEN o.kind = 'ask' THEN o.takes ELSE 0 END)
   FROM own o
  WHERE d.call_id = o.call_id
 RETURNING d.call_id, d.leaf, d.state

@@ -62,6 +62,7 @@ pub(super) fn read(
         rate: section.get("rate", values::rate),
         rules: Rules {
             outcome: outcome(&section),
+            verdict: section.get("verdict", templates::expression(&["response"])),
             exists_on: section.must("exists_on", values::statuses),
         },
         in_doubt: section.get("in_doubt", values::word(&["probe", "resend", "park"])),

@@ -13,7 +13,6 @@ pub(super) fn check(section: &Section<'_>, leaf: &Leaf) {
     doubt(section, leaf);
     idempotency(section, leaf);
     transport(section, leaf);
-    later_versions(section);
 }
 
 fn response(section: &Section<'_>, leaf: &Leaf) {
@@ -72,6 +71,17 @@ fn doubt(section: &Section<'_>, leaf: &Leaf) {
         ),
         Some(Policy::Probe | Policy::Park) | None => {}
     }
+    if leaf
+        .probe
+        .as_ref()
+        .is_some_and(|probe| probe.found.is_none())
+    {
+        section.warn(
+            "probe",
+            "has no `found`: what is there is adopted without knowing that it is the call's own, and \
+             never undone by itself",
+        );
+    }
     let policy = Policy::for_call(leaf.in_doubt, has_probe, dedups, "POST");
     if policy == Policy::Park && !leaf.rules.outcome.contains_key(&503) {
         section.warn(
@@ -122,20 +132,5 @@ fn transport(section: &Section<'_>, leaf: &Leaf) {
     }
     if clear && section.gives("tls") {
         section.warn("tls", "has no effect: base_url is http");
-    }
-}
-
-fn later_versions(section: &Section<'_>) {
-    section.check(
-        "verdict",
-        !section.gives("verdict"),
-        "not supported by this version yet; `outcome` maps statuses",
-    );
-    if section.gives("probe") {
-        section.warn(
-            "probe",
-            "this version checks probes but does not ask them yet; a call that would be probed is \
-             parked",
-        );
     }
 }

@@ -167,6 +167,13 @@ pub struct Probe {
     pub max_probes: u32,
 }
 
+/// What a row's own probe takes where neither it nor its leaf says how long an absence needs to settle. A test
+/// holds both against the default file.
+pub const DEFAULT_SETTLE: Duration = Duration::from_secs(30);
+
+/// The same for how many unclear answers park a call.
+pub const DEFAULT_MAX_PROBES: u32 = 10;
+
 /// `[leaf.NAME.compensate]`, checked to compile.
 #[derive(Debug, Clone)]
 pub struct Compensate {

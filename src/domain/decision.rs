@@ -1,6 +1,4 @@
 //! What follows from an outcome for one call: [`decide`] after an attempt, [`resolve`] for a call in doubt.
-//!
-//! This version does not ask leaves yet: where the policy is to probe, the call is parked.
 
 use std::time::Duration;
 
@@ -118,6 +116,8 @@ pub struct Standing {
     pub in_doubt: bool,
     /// What is done with this call in doubt.
     pub policy: Policy,
+    /// Whether there is a probe for it.
+    pub has_probe: bool,
     /// Whether the leaf honours an idempotency key.
     pub keyed: bool,
     /// Whether the request changes nothing at the leaf.
@@ -143,6 +143,11 @@ pub enum Decision {
         /// The leaf's `Retry-After`.
         at_least: Option<Duration>,
     },
+    /// In doubt, and the leaf is to be asked.
+    Ask {
+        /// The leaf has said that the effect exists (`exists_on`).
+        exists: bool,
+    },
     /// Nobody knows, and nothing here can find out.
     Park(ParkReason),
     /// Final: the leaf said no, or was never reached.
@@ -157,46 +162,63 @@ pub enum Decision {
 pub fn decide(call: &Standing, outcome: Outcome) -> Decision {
     match outcome {
         Outcome::Confirmed => Decision::Confirm,
+        Outcome::Exists if call.has_probe => Decision::Ask { exists: true },
         Outcome::Exists => Decision::Park(ParkReason::NoProbe),
-        Outcome::Retry(Retry {
-            spends, not_before, ..
-        }) => {
-            let used_up = spends && call.spent + 1 >= call.max_attempts;
-            match (used_up, call.in_doubt) {
-                (true, true) => Decision::Park(ParkReason::AttemptsExhausted),
-                (true, false) => Decision::Fail(FailReason::AttemptsExhausted),
-                (false, true) => Decision::Resend {
-                    spends,
-                    at_least: not_before,
-                },
-                (false, false) => Decision::Retry {
-                    spends,
-                    at_least: not_before,
-                },
-            }
-        }
-        Outcome::InDoubt => match call.policy {
-            Policy::Probe | Policy::Park => Decision::Park(ParkReason::NoProbe),
-            Policy::Resend if call.spent + 1 >= call.max_attempts && call.safe => {
-                // Nothing can have been executed by a request that changes nothing.
-                Decision::Fail(FailReason::AttemptsExhausted)
-            }
-            Policy::Resend if call.spent + 1 >= call.max_attempts => {
-                Decision::Park(ParkReason::AttemptsExhausted)
-            }
-            Policy::Resend => Decision::Resend {
-                spends: true,
-                at_least: None,
-            },
-        },
+        Outcome::Retry(retry) => decide_retry(call, retry),
+        Outcome::InDoubt => decide_doubt(call),
         // Of a leaf that dedups, a refusal under the same key answers the earlier attempt too. Without a
         // key, "404" to the second DELETE may well be the first one's success.
         Outcome::Rejected if call.in_doubt && !call.keyed && !call.safe => {
-            Decision::Park(ParkReason::NoProbe)
+            ask_or_park(call, ParkReason::NoProbe)
         }
         Outcome::Rejected => Decision::Fail(FailReason::Rejected),
-        Outcome::Unsendable if call.in_doubt => Decision::Park(ParkReason::NoProbe),
+        Outcome::Unsendable if call.in_doubt => ask_or_park(call, ParkReason::NoProbe),
         Outcome::Unsendable => Decision::Fail(FailReason::Unsendable),
+    }
+}
+
+/// This attempt was certainly not executed.
+fn decide_retry(call: &Standing, retry: Retry) -> Decision {
+    let Retry {
+        spends, not_before, ..
+    } = retry;
+    let used_up = spends && call.spent + 1 >= call.max_attempts;
+    match (used_up, call.in_doubt) {
+        (true, true) => ask_or_park(call, ParkReason::AttemptsExhausted),
+        (true, false) => Decision::Fail(FailReason::AttemptsExhausted),
+        (false, true) => Decision::Resend {
+            spends,
+            at_least: not_before,
+        },
+        (false, false) => Decision::Retry {
+            spends,
+            at_least: not_before,
+        },
+    }
+}
+
+/// This attempt may have been executed.
+fn decide_doubt(call: &Standing) -> Decision {
+    let used_up = call.spent + 1 >= call.max_attempts;
+    match call.policy {
+        Policy::Park => Decision::Park(ParkReason::NoProbe),
+        Policy::Probe => ask_or_park(call, ParkReason::NoProbe),
+        // Nothing can have been executed by a request that changes nothing.
+        Policy::Resend if used_up && call.safe => Decision::Fail(FailReason::AttemptsExhausted),
+        Policy::Resend if used_up => ask_or_park(call, ParkReason::AttemptsExhausted),
+        Policy::Resend => Decision::Resend {
+            spends: true,
+            at_least: None,
+        },
+    }
+}
+
+/// Where the leaf can be asked, no person has to.
+fn ask_or_park(call: &Standing, reason: ParkReason) -> Decision {
+    if call.has_probe && call.policy != Policy::Park {
+        Decision::Ask { exists: false }
+    } else {
+        Decision::Park(reason)
     }
 }
 
@@ -211,6 +233,10 @@ pub struct Doubt {
     pub crashes: u32,
     /// What is done with this call in doubt.
     pub policy: Policy,
+    /// Whether there is a probe for it.
+    pub has_probe: bool,
+    /// The leaf has said that the effect exists.
+    pub exists: bool,
     /// No new attempt may begin: its deadline has passed, it was cancelled, or its batch is not open.
     pub over: bool,
     /// Another attempt would end within the leaf's memory of the key.
@@ -220,18 +246,37 @@ pub struct Doubt {
 /// So many crashes in a row make a call suspect of causing them.
 pub const CRASHES_UNTIL_SUSPECT: u32 = 3;
 
-/// Parks a call in doubt, or `None`: the same request may be sent again.
+/// How a call in doubt goes on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum WayOut {
+    /// The leaf is asked.
+    Ask,
+    /// The same request is sent again, with the same key.
+    Resend,
+    /// A person has to say.
+    Park(ParkReason),
+}
+
+/// Finds the way out of a doubt.
 #[must_use]
-pub fn resolve(doubt: &Doubt) -> Option<ParkReason> {
+pub fn resolve(doubt: &Doubt) -> WayOut {
+    let can_ask = doubt.has_probe && doubt.policy != Policy::Park;
+    let ask_or = |reason| {
+        if can_ask {
+            WayOut::Ask
+        } else {
+            WayOut::Park(reason)
+        }
+    };
     if doubt.crashes >= CRASHES_UNTIL_SUSPECT {
-        Some(ParkReason::CrashSuspect)
-    } else if doubt.over || doubt.policy != Policy::Resend {
-        Some(ParkReason::NoProbe)
+        WayOut::Park(ParkReason::CrashSuspect)
+    } else if doubt.over || doubt.exists || doubt.policy != Policy::Resend {
+        ask_or(ParkReason::NoProbe)
     } else if doubt.spent >= doubt.max_attempts {
-        Some(ParkReason::AttemptsExhausted)
+        ask_or(ParkReason::AttemptsExhausted)
     } else if !doubt.within_window {
-        Some(ParkReason::KeyExpired)
+        ask_or(ParkReason::KeyExpired)
     } else {
-        None
+        WayOut::Resend
     }
 }

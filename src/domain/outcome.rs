@@ -1,11 +1,15 @@
 //! What the evidence means: [`classify`], pure and total.
 //!
 //! The table of the contract, section 3. Unknown means in doubt; "certainly not executed" is an
-//! allow-list. A leaf's own `outcome` mapping goes before the table, `exists_on` before both.
+//! allow-list. A leaf's own `outcome` mapping goes before the table, `exists_on` before that, and what its
+//! `verdict` says before all.
 
 use std::{collections::BTreeMap, time::Duration};
 
-use super::evidence::{Evidence, NotSent};
+use super::{
+    evidence::{Evidence, NotSent},
+    probe, template,
+};
 
 /// The classes that a configuration may map a status to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Deserialize, serde::Serialize)]
@@ -44,6 +48,29 @@ pub struct Rules {
     pub outcome: BTreeMap<u16, Class>,
     /// `exists_on`: the statuses by which the leaf says that the effect exists already.
     pub exists_on: Vec<u16>,
+    /// `verdict`: an expression over `response` that gives a class, for leaves that answer 200 with an error
+    /// inside. One that comes out empty leaves it to the table.
+    pub verdict: Option<String>,
+}
+
+impl Rules {
+    /// What the leaf's `verdict` says of an answer; nothing where there is none, or it came out empty.
+    ///
+    /// # Errors
+    /// It can't be evaluated over this answer (no JSON, a part that is not there), or gives no class.
+    pub fn verdict(&self, evidence: &Evidence) -> Result<Option<Class>, String> {
+        let (Some(expression), Evidence::Answered(answer)) = (&self.verdict, evidence) else {
+            return Ok(None);
+        };
+        let values = serde_json::json!({ "response": probe::response(answer) });
+        match template::evaluate(expression, &values) {
+            Ok(None) => Ok(None),
+            Ok(Some(value)) => serde_json::from_value(value.clone())
+                .map(Some)
+                .map_err(|_not_one| format!("verdict: {value} is no class")),
+            Err(flaw) => Err(format!("verdict: {flaw}")),
+        }
+    }
 }
 
 /// The judgement on one attempt.
@@ -97,9 +124,9 @@ impl Outcome {
     }
 }
 
-/// Says what `evidence` means under a leaf's `rules`.
+/// Says what `evidence` means under a leaf's `rules`; `said` is what its verdict gave.
 #[must_use]
-pub fn classify(evidence: &Evidence, rules: &Rules) -> Outcome {
+pub fn classify(evidence: &Evidence, rules: &Rules, said: Option<Class>) -> Outcome {
     match evidence {
         Evidence::NotSent(NotSent::Unsendable(_)) => Outcome::Unsendable,
         Evidence::NotSent(NotSent::Unconnected(_)) => retry(false, None, Some(Trouble::Connection)),
@@ -107,10 +134,9 @@ pub fn classify(evidence: &Evidence, rules: &Rules) -> Outcome {
         Evidence::Unanswered(_) => Outcome::InDoubt,
         Evidence::Answered(answer) => {
             let status = answer.status;
-            if rules.exists_on.contains(&status) {
-                return Outcome::Exists;
-            }
-            match rules.outcome.get(&status) {
+            let exists = rules.exists_on.contains(&status).then_some(Class::Exists);
+            let mapped = || rules.outcome.get(&status).copied();
+            match said.or(exists).or_else(mapped) {
                 Some(Class::Confirmed) => Outcome::Confirmed,
                 Some(Class::Exists) => Outcome::Exists,
                 Some(Class::Retry) => retry(status != 429, answer.retry_after, None),

@@ -66,7 +66,7 @@ async fn look(context: &Shared, below: &mut i64) -> Result<bool, StoreError> {
     if window.adopted == 0 {
         return Ok(false);
     }
-    context.observer.emit(Observation::Adopted {
+    context.observer.emit(Observation::TakenUp {
         calls: window.adopted,
     });
     context.nudges.work.give();

@@ -87,7 +87,14 @@ async fn send(context: &Shared, lane: &Arc<Lane>, call: &Claimed) -> Recorded {
     let evidence = exchange(context, &settings, request, auth.as_ref(), timeout).await;
     let took = started.elapsed();
 
-    let outcome = classify(&evidence, &leaf.rules);
+    let said = leaf.rules.verdict(&evidence).unwrap_or_else(|flaw| {
+        let leaf = lane.name.as_str();
+        context
+            .observer
+            .emit(Observation::NoVerdict { leaf, flaw: &flaw });
+        None
+    });
+    let outcome = classify(&evidence, &leaf.rules, said);
     listen_to(context, lane, credential, outcome, &evidence);
     context.observer.emit(Observation::Attempted {
         leaf: &lane.name,
@@ -105,6 +112,7 @@ async fn send(context: &Shared, lane: &Arc<Lane>, call: &Claimed) -> Recorded {
             max_attempts: call.max_attempts.unwrap_or(leaf.retry.max_attempts),
             in_doubt: call.in_doubt,
             policy: Policy::for_call(leaf.in_doubt, has_probe, dedups, &request.method),
+            has_probe,
             keyed: dedups,
             safe: is_safe(&request.method),
         },
@@ -189,6 +197,10 @@ fn next(settings: &Settings, call: &Claimed, decision: Decision) -> (Next, bool)
     match decision {
         Decision::Retry { spends, at_least } => (Next::Retry(delay(at_least)), spends),
         Decision::Resend { spends, at_least } => (Next::Resend(delay(at_least)), spends),
+        Decision::Ask { exists } => {
+            let delay = if exists { Duration::ZERO } else { delay(None) };
+            (Next::Ask { delay, exists }, true)
+        }
         Decision::Park(reason) => (Next::Park(reason.as_str()), true),
         Decision::Fail(FailReason::Unsendable) => {
             (Next::Fail(FailReason::Unsendable.as_str()), false)
@@ -233,18 +245,17 @@ fn report(context: &Shared, call: &Claimed, recorded: Recorded) {
         ) => {
             let reason = match next {
                 Next::Park(reason) | Next::Fail(reason) => Some(reason),
-                Next::Retry(_) | Next::Resend(_) | Next::Prior(_) => None,
+                Next::Retry(_) | Next::Resend(_) | Next::Ask { .. } | Next::Prior(_) => None,
             };
             ended = matches!(state.as_str(), "failed" | "cancelled" | "confirmed");
             if ended || state == "parked" {
-                context
-                    .news
-                    .calls
-                    .store(true, std::sync::atomic::Ordering::SeqCst);
-                context.nudges.news.give();
+                context.call_news();
             }
             if may_fail_batch {
                 context.nudges.batch.give();
+            }
+            if matches!(next, Next::Ask { exists: true, .. }) {
+                context.nudges.doubt.give();
             }
             context.observer.emit(Observation::Moved {
                 leaf,

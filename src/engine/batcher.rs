@@ -36,11 +36,7 @@ impl Pass for Batcher {
             });
         }
         if !cancelled.is_empty() {
-            context
-                .news
-                .calls
-                .store(true, std::sync::atomic::Ordering::SeqCst);
-            context.nudges.news.give();
+            context.call_news();
             // A cancelled head lets the next of its ordering key go.
             context.nudges.order.give();
         }

@@ -208,6 +208,12 @@ impl Context {
         self.database_changed.store(true, Ordering::SeqCst);
     }
 
+    /// Listeners are to be told that calls failed, expired, were cancelled or parked.
+    pub(crate) fn call_news(&self) {
+        self.news.calls.store(true, Ordering::SeqCst);
+        self.nudges.news.give();
+    }
+
     /// An ordered call has ended: the next of its key may go.
     pub(crate) fn head_ended(&self, key: OrderingKey) {
         self.ended_heads

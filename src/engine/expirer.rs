@@ -43,11 +43,7 @@ impl Pass for Expirer {
             if let Some(key) = call.ordering_key {
                 context.head_ended(key);
             }
-            context
-                .news
-                .calls
-                .store(true, std::sync::atomic::Ordering::SeqCst);
-            context.nudges.news.give();
+            context.call_news();
         }
         Ok(if cut { More::Now } else { More::Later })
     }

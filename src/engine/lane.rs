@@ -144,6 +144,24 @@ impl Lane {
         })
     }
 
+    /// A place for a probe, where one is free and its breaker and its rate allow it.
+    pub(crate) fn take_slot(self: &Arc<Self>, freed: &Nudge) -> Option<Slot> {
+        let mut state = self.state();
+        let now = Instant::now();
+        let free = self.share() > self.in_flight();
+        let rated = self.settings().leaf.rate.is_some();
+        if !free
+            || state.breaker.permit(now) != Permit::All
+            || (rated && state.bucket.available(now) == 0)
+        {
+            return None;
+        }
+        if rated {
+            state.bucket.take(1);
+        }
+        Some(Slot::take(self, freed))
+    }
+
     /// So many of the wanted calls were claimed.
     pub(crate) fn claimed(&self, want: &Want, calls: u32) {
         self.backlog.store(calls >= want.slots, Ordering::SeqCst);

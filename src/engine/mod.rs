@@ -6,6 +6,7 @@
 //! first: one call's life, top to bottom.
 
 mod adopter;
+mod ask;
 mod attempt;
 mod batcher;
 mod breaker;
@@ -21,11 +22,11 @@ mod lane;
 mod lease;
 mod listener;
 mod notifier;
+mod prober;
 mod promoter;
 mod rate;
 mod reclaimer;
 mod recorder;
-mod resolver;
 
 use std::{sync::Arc, time::Duration};
 
@@ -72,7 +73,7 @@ impl Engine {
         dispatcher::spawn(&dispatching, &context, &attempts, &stop);
         let claiming = &stop.claiming;
         reclaimer::spawn(&tasks, &context, claiming);
-        resolver::spawn(&tasks, &context, claiming);
+        prober::spawn(&tasks, &context, &attempts, claiming);
         expirer::spawn(&tasks, &context, claiming);
         batcher::spawn(&tasks, &context, claiming);
         promoter::spawn(&tasks, &context, claiming);

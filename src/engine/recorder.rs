@@ -76,11 +76,6 @@ pub(super) async fn confirmed(
     answer: Answer,
     took: Duration,
 ) -> Recorded {
-    let headers: serde_json::Map<String, serde_json::Value> = answer
-        .headers
-        .into_iter()
-        .map(|(name, value)| (name, value.replace('\0', "\u{fffd}").into()))
-        .collect();
     let (body, body_raw) = stored_body(answer.body.to_vec(), answer.truncated);
     let entry = Entry::Confirmed(Confirmation {
         call: call.id,
@@ -88,7 +83,7 @@ pub(super) async fn confirmed(
         key: call.key.clone(),
         attempt: call.attempt,
         status: answer.status,
-        headers: serde_json::Value::Object(headers).to_string(),
+        headers: stored_headers(answer.headers),
         body,
         body_raw,
         truncated: answer.truncated,
@@ -98,8 +93,22 @@ pub(super) async fn confirmed(
     record(context, entry).await
 }
 
+/// Text as the database can hold it: it has no NUL.
+pub(super) fn stored_text(text: &str) -> String {
+    text.replace('\0', "\u{fffd}")
+}
+
+/// Kept headers as a JSON object.
+pub(super) fn stored_headers(headers: Vec<(String, String)>) -> String {
+    let headers: serde_json::Map<String, serde_json::Value> = headers
+        .into_iter()
+        .map(|(name, value)| (name, stored_text(&value).into()))
+        .collect();
+    serde_json::Value::Object(headers).to_string()
+}
+
 /// As `jsonb` where that can hold it, else as bytes. No body is neither.
-fn stored_body(body: Vec<u8>, truncated: bool) -> (Option<String>, Option<Vec<u8>>) {
+pub(super) fn stored_body(body: Vec<u8>, truncated: bool) -> (Option<String>, Option<Vec<u8>>) {
     if body.is_empty() {
         return (None, None);
     }
@@ -145,8 +154,8 @@ pub(super) async fn unconfirmed(
     let history = History {
         class: outcome.class().as_str(),
         status,
-        error: error.map(|text| text.replace('\0', "\u{fffd}")),
-        excerpt: excerpt.map(|text| text.replace('\0', "\u{fffd}")),
+        error: error.map(|text| stored_text(&text)),
+        excerpt: excerpt.map(|text| stored_text(&text)),
         took,
     };
     record(context, other(call, next, spends, Some(history))).await
@@ -162,7 +171,7 @@ pub(super) async fn answered(
     let history = flaw.map(|flaw| History {
         class: "failed",
         status: None,
-        error: Some(flaw.replace('\0', "\u{fffd}")),
+        error: Some(stored_text(flaw)),
         excerpt: None,
         took: Duration::ZERO,
     });

@@ -42,6 +42,12 @@ pub struct DoubtRow {
     pub max_attempts: Option<u32>,
     /// Whether the row brings a probe of its own.
     pub has_probe: bool,
+    /// The leaf has said that the effect exists.
+    pub exists: bool,
+    /// Probes whose answer was unclear.
+    pub unclear: u32,
+    /// The time since its latest attempt can last have been alive; how long until then, where that is ahead.
+    pub since_alive: Result<Duration, Duration>,
     /// No attempt may begin any more: deadline, cancel, batch.
     pub over: bool,
     /// The time since the first claim.
@@ -80,6 +86,8 @@ impl Store {
             .map(|row| {
                 let max_attempts: Option<i32> = column(OPERATION, row, "max_attempts")?;
                 let since: Option<f64> = column(OPERATION, row, "since_first_claim")?;
+                let alive: Option<f64> = column(OPERATION, row, "since_alive")?;
+                let alive = alive.unwrap_or_default();
                 Ok(DoubtRow {
                     call: column(OPERATION, row, "call_id")?,
                     leaf: column(OPERATION, row, "leaf")?,
@@ -89,6 +97,13 @@ impl Store {
                     crashes: count(column(OPERATION, row, "crashes")?),
                     max_attempts: max_attempts.map(count),
                     has_probe: column(OPERATION, row, "has_probe")?,
+                    exists: column(OPERATION, row, "exists_said")?,
+                    unclear: count(column(OPERATION, row, "probes")?),
+                    since_alive: if alive < 0.0 {
+                        Err(seconds(-alive))
+                    } else {
+                        Ok(seconds(alive))
+                    },
                     over: column(OPERATION, row, "deadline_passed")?
                         || column(OPERATION, row, "cancelled")?
                         || column(OPERATION, row, "batch_closed")?,
@@ -128,19 +143,28 @@ impl Store {
             .collect()
     }
 
-    /// Parks each call for its reason or, without one, lets it be sent again. Gives what took effect.
+    /// Writes down how each call goes on. Gives those of which it took effect, with their states.
     ///
     /// # Errors
     /// The database did not answer.
     pub async fn settle_doubts(
         &self,
-        decided: &[(&DoubtRow, Option<&'static str>)],
+        decided: &[(&DoubtRow, Settle)],
     ) -> Result<Vec<(CallId, String)>, StoreError> {
         const OPERATION: &str = "settle calls in doubt";
         let calls: Vec<CallId> = decided.iter().map(|(doubt, _)| doubt.call).collect();
         let tries: Vec<i32> = decided.iter().map(|(doubt, _)| int4(doubt.tries)).collect();
-        let reasons: Vec<Option<&str>> = decided.iter().map(|(_, reason)| *reason).collect();
-        let delays = vec![0.0_f64; decided.len()];
+        let columns = decided.iter().map(|(_, settle)| match settle {
+            Settle::Park(reason) => ("park", Some(*reason), 0.0),
+            Settle::Resend => ("resend", None, 0.0),
+            Settle::Ask(takes) => ("ask", None, takes.as_secs_f64()),
+        });
+        let (mut kinds, mut reasons, mut takes) = (Vec::new(), Vec::new(), Vec::new());
+        for (kind, reason, time) in columns {
+            kinds.push(kind);
+            reasons.push(reason);
+            takes.push(time);
+        }
         let rows = self
             .write(
                 OPERATION,
@@ -149,8 +173,9 @@ impl Store {
                 &[
                     (&calls, Type::INT8_ARRAY),
                     (&tries, Type::INT4_ARRAY),
+                    (&kinds, Type::TEXT_ARRAY),
                     (&reasons, Type::TEXT_ARRAY),
-                    (&delays, Type::FLOAT8_ARRAY),
+                    (&takes, Type::FLOAT8_ARRAY),
                 ],
             )
             .await?;
@@ -163,4 +188,15 @@ impl Store {
             })
             .collect()
     }
+}
+
+/// How a call in doubt goes on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Settle {
+    /// A person has to say, for this reason.
+    Park(&'static str),
+    /// The same request is sent again.
+    Resend,
+    /// The leaf is asked; that can take so long, and then anyone may ask again.
+    Ask(Duration),
 }

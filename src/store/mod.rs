@@ -16,6 +16,7 @@ pub mod migrate;
 pub mod operator;
 pub mod order;
 pub mod origin;
+pub mod probe;
 pub mod record;
 pub mod stats;
 pub mod sweep;

@@ -80,6 +80,13 @@ pub enum Next {
     Retry(Duration),
     /// In doubt; the same request goes again after this delay.
     Resend(Duration),
+    /// In doubt; the leaf is asked after this delay. It has said that the effect exists, or not.
+    Ask {
+        /// When.
+        delay: Duration,
+        /// Whether `exists_on` said so.
+        exists: bool,
+    },
     /// Parked for this reason.
     Park(&'static str),
     /// Failed for this reason.
@@ -279,6 +286,11 @@ impl Columns {
             Next::Retry(delay) => Self { delay, ..none },
             Next::Resend(delay) => Self {
                 kind: "doubt",
+                delay,
+                ..none
+            },
+            Next::Ask { delay, exists } => Self {
+                kind: if exists { "exists" } else { "ask" },
                 delay,
                 ..none
             },

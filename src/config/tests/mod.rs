@@ -98,6 +98,7 @@ fn loads_the_example_of_the_contract() {
         Rules {
             outcome: [(404, Class::Retry)].into(),
             exists_on: vec![409, 422],
+            verdict: None,
         }
     );
     assert_eq!(git.in_doubt, Some(Policy::Probe));
@@ -105,7 +106,11 @@ fn loads_the_example_of_the_contract() {
     assert_eq!(git.retry.give_up_after, Duration::from_hours(24));
     assert_eq!(git.max_response_bytes, 1 << 20);
     let probe = git.probe.as_ref().unwrap();
-    assert_eq!((probe.method.as_str(), probe.max_probes), ("GET", 10));
+    assert_eq!(
+        (probe.method.as_str(), probe.max_probes),
+        ("GET", DEFAULT_MAX_PROBES)
+    );
+    assert_eq!(probe.settle, DEFAULT_SETTLE);
     assert_eq!(git.compensate.as_ref().unwrap().method, "DELETE");
 
     let pay = &config.leaves["pay"];
@@ -198,7 +203,10 @@ fn warns_of_what_is_probably_not_meant() {
     for (settings, said) in [
         ("", "leaf.git.outcome: calls in doubt are parked, and a 503"),
         ("in_doubt = \"probe\"", "leaf.git.in_doubt: is \"probe\""),
-        ("probe = { path = \"/x\" }", "leaf.git.probe: this version"),
+        (
+            "probe = { path = \"/x\" }",
+            "leaf.git.probe: has no `found`",
+        ),
         (
             "[listen]\naddress = \"0.0.0.0:9187\"",
             "listen.address: 0.0.0.0:9187 can be reached",

@@ -109,9 +109,9 @@ pub(super) const LEAF: &[(&str, &str, &str)] = &[
         "continue, hold",
     ),
     (
-        "verdict = \"x\"",
+        "verdict = \"call.key\"",
         "verdict",
-        "not supported by this version yet",
+        "`call` is not known here",
     ),
     ("tls = { ca = \"/none.pem\" }", "tls.ca", "/none.pem"),
     (

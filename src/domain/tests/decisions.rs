@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use crate::domain::{
     decision::{
-        CRASHES_UNTIL_SUSPECT, Decision, Doubt, FailReason, ParkReason, Policy, Standing, decide,
-        is_idempotent, is_safe, resolve,
+        CRASHES_UNTIL_SUSPECT, Decision, Doubt, FailReason, ParkReason, Policy, Standing, WayOut,
+        decide, is_idempotent, is_safe, resolve,
     },
     outcome::{Outcome, Retry, Trouble},
 };
@@ -44,7 +44,7 @@ fn outcomes() -> Vec<Outcome> {
 fn standings() -> Vec<Standing> {
     let mut all = Vec::new();
     for policy in POLICIES {
-        for flags in 0..8 {
+        for flags in 0..16 {
             for (spent, max_attempts) in
                 (0..5).flat_map(|spent| (1..4).map(move |max| (spent, max)))
             {
@@ -53,6 +53,7 @@ fn standings() -> Vec<Standing> {
                     max_attempts,
                     in_doubt: flags & 1 != 0,
                     policy,
+                    has_probe: flags & 8 != 0,
                     keyed: flags & 2 != 0,
                     safe: flags & 4 != 0,
                 });
@@ -66,11 +67,16 @@ fn standings() -> Vec<Standing> {
 fn expected(call: &Standing, outcome: Outcome) -> Decision {
     let last = call.spent + 1 >= call.max_attempts;
     let unclear_refusal = call.in_doubt && !call.keyed && !call.safe;
+    let or_ask = |reason| match (call.has_probe, call.policy) {
+        (true, Policy::Probe | Policy::Resend) => Decision::Ask { exists: false },
+        _ => Decision::Park(reason),
+    };
     match outcome {
         Outcome::Confirmed => Decision::Confirm,
+        Outcome::Exists if call.has_probe => Decision::Ask { exists: true },
         Outcome::Exists => Decision::Park(ParkReason::NoProbe),
         Outcome::Retry(it) if it.spends && last && call.in_doubt => {
-            Decision::Park(ParkReason::AttemptsExhausted)
+            or_ask(ParkReason::AttemptsExhausted)
         }
         Outcome::Retry(it) if it.spends && last => Decision::Fail(FailReason::AttemptsExhausted),
         Outcome::Retry(it) if call.in_doubt => Decision::Resend {
@@ -81,16 +87,16 @@ fn expected(call: &Standing, outcome: Outcome) -> Decision {
             spends: it.spends,
             at_least: it.not_before,
         },
-        Outcome::InDoubt if call.policy != Policy::Resend => Decision::Park(ParkReason::NoProbe),
+        Outcome::InDoubt if call.policy != Policy::Resend => or_ask(ParkReason::NoProbe),
         Outcome::InDoubt if last && call.safe => Decision::Fail(FailReason::AttemptsExhausted),
-        Outcome::InDoubt if last => Decision::Park(ParkReason::AttemptsExhausted),
+        Outcome::InDoubt if last => or_ask(ParkReason::AttemptsExhausted),
         Outcome::InDoubt => Decision::Resend {
             spends: true,
             at_least: None,
         },
-        Outcome::Rejected if unclear_refusal => Decision::Park(ParkReason::NoProbe),
+        Outcome::Rejected if unclear_refusal => or_ask(ParkReason::NoProbe),
         Outcome::Rejected => Decision::Fail(FailReason::Rejected),
-        Outcome::Unsendable if call.in_doubt => Decision::Park(ParkReason::NoProbe),
+        Outcome::Unsendable if call.in_doubt => or_ask(ParkReason::NoProbe),
         Outcome::Unsendable => Decision::Fail(FailReason::Unsendable),
     }
 }
@@ -126,7 +132,7 @@ fn a_doubt_ends_only_by_a_word_of_the_leaf() {
                     );
                 }
                 Decision::Retry { .. } => panic!("{call:?} forgets its doubt: {outcome:?}"),
-                Decision::Resend { .. } | Decision::Park(_) => {}
+                Decision::Resend { .. } | Decision::Ask { .. } | Decision::Park(_) => {}
             }
         }
     }
@@ -141,7 +147,10 @@ fn no_attempt_is_made_beyond_the_last_one() {
         for outcome in outcomes() {
             let again = match decide(&call, outcome) {
                 Decision::Retry { spends, .. } | Decision::Resend { spends, .. } => Some(spends),
-                Decision::Confirm | Decision::Park(_) | Decision::Fail(_) => None,
+                Decision::Confirm
+                | Decision::Ask { .. }
+                | Decision::Park(_)
+                | Decision::Fail(_) => None,
             };
             assert_ne!(again, Some(true), "{call:?} {outcome:?}");
         }
@@ -150,26 +159,29 @@ fn no_attempt_is_made_beyond_the_last_one() {
 
 #[test]
 fn a_doubt_is_resolved_by_the_first_reason_that_holds() {
-    let bools = [false, true];
     for policy in POLICIES {
         for (crashes, spent, max_attempts) in
             (0..6).flat_map(|crashes| (0..5).map(move |spent| (crashes, spent, 3)))
         {
-            for (over, within_window) in bools
-                .iter()
-                .flat_map(|a| bools.iter().map(move |b| (*a, *b)))
-            {
+            for flags in 0..16 {
+                let (over, within_window) = (flags & 1 != 0, flags & 2 != 0);
+                let (has_probe, exists) = (flags & 4 != 0, flags & 8 != 0);
                 let doubt = Doubt {
                     spent,
                     max_attempts,
                     crashes,
                     policy,
+                    has_probe,
+                    exists,
                     over,
                     within_window,
                 };
                 let reasons = [
                     (crashes >= CRASHES_UNTIL_SUSPECT, ParkReason::CrashSuspect),
-                    (over || policy != Policy::Resend, ParkReason::NoProbe),
+                    (
+                        over || exists || policy != Policy::Resend,
+                        ParkReason::NoProbe,
+                    ),
                     (spent >= max_attempts, ParkReason::AttemptsExhausted),
                     (!within_window, ParkReason::KeyExpired),
                 ];
@@ -177,7 +189,14 @@ fn a_doubt_is_resolved_by_the_first_reason_that_holds() {
                     .into_iter()
                     .find(|(holds, _)| *holds)
                     .map(|(_, reason)| reason);
-                assert_eq!(resolve(&doubt), first, "{doubt:?}");
+                // Where the leaf can be asked, only a call that may kill its instance waits for a person.
+                let can_ask = has_probe && policy != Policy::Park;
+                let expected = match first {
+                    None => WayOut::Resend,
+                    Some(reason) if reason != ParkReason::CrashSuspect && can_ask => WayOut::Ask,
+                    Some(reason) => WayOut::Park(reason),
+                };
+                assert_eq!(resolve(&doubt), expected, "{doubt:?}");
             }
         }
     }

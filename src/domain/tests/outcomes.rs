@@ -59,7 +59,7 @@ fn every_status_has_the_class_of_the_contract() {
     let none = Rules::default();
     for status in 100..=999 {
         for retry_after in [None, WAIT] {
-            let outcome = classify(&answered(status, retry_after), &none);
+            let outcome = classify(&answered(status, retry_after), &none, None);
             assert_eq!(
                 outcome,
                 by_contract(status, retry_after),
@@ -77,6 +77,7 @@ fn a_leaf_s_own_word_goes_before_the_table_for_every_status() {
                 let rules = Rules {
                     outcome: BTreeMap::from([(status, class)]),
                     exists_on: Vec::new(),
+                    verdict: None,
                 };
                 let expected = match class {
                     Class::Confirmed => Outcome::Confirmed,
@@ -86,20 +87,25 @@ fn a_leaf_s_own_word_goes_before_the_table_for_every_status() {
                     Class::Retry => retry(status != 429, retry_after, None),
                 };
                 let evidence = answered(status, retry_after);
-                assert_eq!(classify(&evidence, &rules), expected, "{status} {class:?}");
+                assert_eq!(
+                    classify(&evidence, &rules, None),
+                    expected,
+                    "{status} {class:?}"
+                );
                 assert_eq!(expected.class(), class);
                 let other = answered(if status == 999 { 100 } else { status + 1 }, retry_after);
                 assert_eq!(
-                    classify(&other, &rules),
-                    classify(&other, &Rules::default()),
+                    classify(&other, &rules, None),
+                    classify(&other, &Rules::default(), None),
                     "{status} says nothing about another status"
                 );
             }
             let rules = Rules {
                 outcome: BTreeMap::from([(status, Class::Confirmed)]),
                 exists_on: vec![999, status],
+                verdict: None,
             };
-            let outcome = classify(&answered(status, retry_after), &rules);
+            let outcome = classify(&answered(status, retry_after), &rules, None);
             assert_eq!(outcome, Outcome::Exists, "exists_on goes before all");
         }
     }
@@ -113,6 +119,7 @@ fn without_an_answer_nothing_but_the_proof_of_not_sent_is_no_doubt() {
             .map(|status| (status, Class::Confirmed))
             .collect(),
         exists_on: (100..=999).collect(),
+        verdict: None,
     };
     for rules in [Rules::default(), everything] {
         for (evidence, expected) in [
@@ -124,7 +131,10 @@ fn without_an_answer_nothing_but_the_proof_of_not_sent_is_no_doubt() {
             (NotSent::Refused(text()), retry(false, None, None)),
             (NotSent::LeaseOver, retry(false, None, None)),
         ] {
-            assert_eq!(classify(&Evidence::NotSent(evidence), &rules), expected);
+            assert_eq!(
+                classify(&Evidence::NotSent(evidence), &rules, None),
+                expected
+            );
         }
         for status in [None, Some(200), Some(404), Some(503)] {
             let evidence = Evidence::Unanswered(Unanswered {
@@ -132,7 +142,7 @@ fn without_an_answer_nothing_but_the_proof_of_not_sent_is_no_doubt() {
                 status,
             });
             assert_eq!(
-                classify(&evidence, &rules),
+                classify(&evidence, &rules, None),
                 Outcome::InDoubt,
                 "half an answer of {status:?} is none"
             );
@@ -151,7 +161,7 @@ fn what_is_kept_of_an_answer_does_not_change_its_class() {
             truncated: true,
         });
         assert_eq!(
-            classify(&evidence, &Rules::default()),
+            classify(&evidence, &Rules::default(), None),
             by_contract(status, None)
         );
     }

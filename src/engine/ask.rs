@@ -1,0 +1,337 @@
+//! One probe: asks the leaf whether the effect of a call in doubt is there, and records what it says.
+
+use std::{sync::Arc, time::Duration};
+
+use serde_json::Value;
+use tokio::time::Instant;
+
+use super::{
+    context::Shared,
+    driver::backoff,
+    lane::{Lane, Slot},
+    recorder::{stored_body, stored_headers, stored_text},
+};
+use crate::{
+    config::Probe,
+    domain::{
+        decision::ParkReason,
+        evidence::{Answer, Evidence},
+        probe::{AfterProbe, Asked, Body, Verdict, after, judge},
+        request::Request,
+        template::render_path,
+    },
+    observe::Observation,
+    store::{
+        doubt::DoubtRow,
+        probe::{AskedCall, ProbeNext, ProbeRecord},
+    },
+};
+
+/// Of an answer that decided nothing, people see this much.
+const EXCERPT_BYTES: usize = 2000;
+
+/// A call in doubt whose turn to be asked about is taken.
+#[derive(Debug)]
+pub(super) struct Question {
+    pub(super) doubt: DoubtRow,
+    pub(super) call: AskedCall,
+}
+
+/// Asks, judges, records. The slot is free when it is recorded.
+pub(super) async fn ask(context: Shared, lane: Arc<Lane>, question: Question, slot: Slot) {
+    let Question { doubt, call } = question;
+    let settings = lane.settings();
+    let leaf = &settings.leaf;
+    let started = Instant::now();
+    let prepared = probe_of(&call, leaf.probe.as_ref()).and_then(|probe| {
+        let values = serde_json::json!({ "call": call.seen });
+        let path = render_path(&probe.path, &values).map_err(|flaw| flaw.to_string())?;
+        Ok((probe, path))
+    });
+    let record = match prepared {
+        Err(flaw) => {
+            let next = ProbeNext::Park(ParkReason::Template.as_str());
+            let history = ("probe_unclear", Some(format!("its probe: {flaw}")), None);
+            (next, 0, None, Some(history), "unclear")
+        }
+        Ok((probe, path)) => {
+            let evidence = exchange(&context, &lane, &probe.method, path, &call).await;
+            let verdict = judge(&evidence, probe.found.as_deref(), &call.seen);
+            judged(
+                &doubt,
+                &call,
+                &probe,
+                evidence,
+                &verdict,
+                &leaf.retry.schedule,
+            )
+        }
+    };
+    let (next, unclear, status, history, said) = record;
+    context.observer.emit(Observation::Probed {
+        leaf: &lane.name,
+        call: call.call,
+        verdict: said,
+    });
+    let record = ProbeRecord {
+        call: call.call,
+        tries: doubt.tries,
+        leaf: lane.name.clone(),
+        key: call.key.clone(),
+        next,
+        unclear,
+        max_attempts: doubt.max_attempts.unwrap_or(leaf.retry.max_attempts),
+        status,
+        history,
+        took: started.elapsed(),
+    };
+    write(&context, &lane, &doubt, &call, record).await;
+    drop(slot);
+}
+
+/// The row's own probe, else the leaf's. The row's is checked here, at its first use.
+fn probe_of(call: &AskedCall, leaf: Option<&Probe>) -> Result<Probe, String> {
+    let Some(own) = &call.probe else {
+        return leaf
+            .cloned()
+            .ok_or_else(|| "there is none any more".to_owned());
+    };
+    let text = |name: &str| own.get(name).and_then(Value::as_str).map(str::to_owned);
+    let settle = match text("settle") {
+        None => leaf.map_or(crate::config::DEFAULT_SETTLE, |leaf| leaf.settle),
+        Some(settle) => settle
+            .parse::<jiff::SignedDuration>()
+            .ok()
+            .and_then(|settle| Duration::try_from(settle).ok())
+            .ok_or_else(|| format!("settle: {settle:?} is no duration such as \"30s\""))?,
+    };
+    let max_probes = match own.get("max_probes") {
+        None => leaf.map_or(crate::config::DEFAULT_MAX_PROBES, |leaf| leaf.max_probes),
+        Some(number) => number
+            .as_u64()
+            .and_then(|number| u32::try_from(number).ok())
+            .filter(|number| *number > 0)
+            .ok_or_else(|| format!("max_probes: {number} is no whole number above 0"))?,
+    };
+    Ok(Probe {
+        method: text("method").unwrap_or_else(|| "GET".to_owned()),
+        path: text("path").ok_or("path: it has none")?,
+        found: text("found"),
+        settle,
+        max_probes,
+    })
+}
+
+async fn exchange(
+    context: &Shared,
+    lane: &Lane,
+    method: &str,
+    path: String,
+    call: &AskedCall,
+) -> Evidence {
+    let settings = lane.settings();
+    let unanswered = |error: &str| {
+        Evidence::Unanswered(crate::domain::evidence::Unanswered {
+            error: error.to_owned(),
+            status: None,
+        })
+    };
+    let Ok(auth) = settings.leaf.secrets.auth_for(call.credential.as_deref()) else {
+        return Evidence::NotSent(crate::domain::evidence::NotSent::Unconnected(
+            "its credential is not there".to_owned(),
+        ));
+    };
+    let request = Request {
+        method: method.to_owned(),
+        path,
+        headers: Vec::new(),
+        body: None,
+        content_type: None,
+        idempotency: None,
+        credential: call.credential.clone(),
+        traceparent: call.traceparent.clone(),
+    };
+    let may_send = || context.may_send();
+    let sending = settings
+        .client
+        .send(&request, auth.as_ref(), settings.leaf.timeout, &may_send);
+    tokio::select! {
+        evidence = sending => evidence,
+        () = context.stop.waiting.cancelled() => unanswered("the sidecar was stopped while it asked"),
+    }
+}
+
+type Judged = (
+    ProbeNext,
+    u32,
+    Option<u16>,
+    Option<(&'static str, Option<String>, Option<String>)>,
+    &'static str,
+);
+
+/// What the verdict means for this call, and what people will read of it.
+fn judged(
+    doubt: &DoubtRow,
+    call: &AskedCall,
+    probe: &Probe,
+    evidence: Evidence,
+    verdict: &Verdict,
+    schedule: &crate::domain::schedule::Schedule,
+) -> Judged {
+    let counts = matches!(verdict, Verdict::Unclear { counts: true, .. });
+    let unclear = u32::from(counts);
+    let asked = Asked {
+        exists: doubt.exists,
+        until_settled: match doubt.since_alive {
+            Ok(since) => probe.settle.saturating_sub(since),
+            Err(ahead) => probe.settle + ahead,
+        },
+        unclear: doubt.unclear + unclear,
+        max_probes: probe.max_probes,
+    };
+    let status = match &evidence {
+        Evidence::Answered(answer) => Some(answer.status),
+        Evidence::Unanswered(unanswered) => unanswered.status,
+        Evidence::NotSent(_) => None,
+    };
+    let excerpt = match &evidence {
+        Evidence::Answered(answer) => {
+            let bytes = &answer.body[..answer.body.len().min(EXCERPT_BYTES)];
+            Some(stored_text(&String::from_utf8_lossy(bytes)))
+        }
+        Evidence::Unanswered(_) | Evidence::NotSent(_) => None,
+    };
+    let (said, history) = match verdict {
+        Verdict::Found { .. } => ("found", None),
+        Verdict::Absent => ("absent", Some(("probe_absent", None, excerpt))),
+        Verdict::Unmatched => {
+            let why = "what is there is not this call's".to_owned();
+            ("absent", Some(("probe_absent", Some(why), excerpt)))
+        }
+        Verdict::Unclear { why, .. } => {
+            let why = Some(stored_text(why));
+            ("unclear", Some(("probe_unclear", why, excerpt)))
+        }
+    };
+    let next = match after(verdict, &asked) {
+        AfterProbe::Adopt { body, weak } => adopt(call, evidence, body, weak),
+        AfterProbe::NotExecuted => ProbeNext::NotExecuted,
+        AfterProbe::Again(Some(delay)) => ProbeNext::Again(delay),
+        AfterProbe::Again(None) => ProbeNext::Again(schedule.delay(doubt.unclear + 1, None)),
+        AfterProbe::Park(reason) => ProbeNext::Park(reason.as_str()),
+        AfterProbe::Rejected => ProbeNext::Rejected,
+    };
+    (next, unclear, status, history, said)
+}
+
+fn adopt(call: &AskedCall, evidence: Evidence, body: Body, weak: bool) -> ProbeNext {
+    let answer = match evidence {
+        Evidence::Answered(answer) => answer,
+        Evidence::Unanswered(_) | Evidence::NotSent(_) => Answer {
+            status: 200,
+            headers: Vec::new(),
+            retry_after: None,
+            body: bytes::Bytes::new(),
+            truncated: false,
+        },
+    };
+    let (body, body_raw) = match body {
+        Body::Whole => stored_body(answer.body.to_vec(), answer.truncated),
+        Body::Value(value) => stored_body(value.to_string().into_bytes(), false),
+    };
+    ProbeNext::Adopt {
+        headers: stored_headers(answer.headers),
+        body,
+        body_raw,
+        weak,
+        request_hash: call.request_hash,
+    }
+}
+
+/// Records it; while the database is away it waits, as the slot does.
+async fn write(
+    context: &Shared,
+    lane: &Lane,
+    doubt: &DoubtRow,
+    call: &AskedCall,
+    mut record: ProbeRecord,
+) {
+    let mut failures = 0;
+    let recorded = loop {
+        match context
+            .store
+            .record_probe(&context.identity.name, &record)
+            .await
+        {
+            Ok(recorded) => break recorded,
+            Err(error) if error.is_content() => give_up_content(&mut record),
+            Err(error) => {
+                context.failed(&error);
+                failures += 1;
+                if context.stop.waiting.is_cancelled() {
+                    return;
+                }
+                tokio::time::sleep(backoff().delay(failures, None)).await;
+            }
+        }
+    };
+    let Some((state, may_fail_batch)) = recorded else {
+        return;
+    };
+    let leaf = lane.name.as_str();
+    match state.as_str() {
+        "confirmed" => {
+            let how = if doubt.exists { "exists" } else { "probe" };
+            let call = call.call;
+            context
+                .observer
+                .emit(Observation::Adopted { leaf, call, how });
+            context
+                .news
+                .results
+                .store(true, std::sync::atomic::Ordering::SeqCst);
+            context.nudges.news.give();
+        }
+        state => {
+            let reason = match record.next {
+                ProbeNext::Park(reason) => Some(reason),
+                _ => None,
+            };
+            let call = call.call;
+            context.observer.emit(Observation::Moved {
+                leaf,
+                call,
+                state,
+                reason,
+            });
+            context.call_news();
+            context.nudges.work.give();
+        }
+    }
+    if may_fail_batch {
+        context.nudges.batch.give();
+    }
+    let ended = !matches!(state.as_str(), "pending" | "in_doubt" | "parked");
+    if let (true, Some(key)) = (ended, &call.ordering_key) {
+        context.head_ended((leaf.to_owned(), key.clone()));
+    }
+}
+
+/// The database refuses the content: first as bytes, then without the body.
+fn give_up_content(record: &mut ProbeRecord) {
+    if let ProbeNext::Adopt {
+        headers,
+        body,
+        body_raw,
+        ..
+    } = &mut record.next
+    {
+        if let Some(text) = body.take() {
+            *body_raw = Some(text.into_bytes());
+        } else {
+            *body_raw = None;
+            "{}".clone_into(headers);
+        }
+    }
+    record.history = None;
+}

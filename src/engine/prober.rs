@@ -1,0 +1,177 @@
+//! Calls in doubt: finds the way out of each that is due.
+//!
+//! In doubt is never just sent again. Where the leaf honours the call's idempotency key, or the method is
+//! idempotent, the same request is the question. Where there is a probe, the leaf is asked: found is adopted
+//! as the confirmation, absent is believed once the attempt has settled. Else somebody has to say.
+//!
+//! A probe takes one of the leaf's slots and waits behind its breaker, like an attempt. It changes nothing at
+//! the leaf, so it may be lost with its process: its call becomes due again.
+
+use std::{sync::Arc, time::Duration};
+
+use tokio_util::sync::CancellationToken;
+
+use super::{
+    ask::{Question, ask},
+    context::Shared,
+    driver::{self, More, Pass},
+    lane::{Lane, Slot},
+};
+use crate::{
+    domain::decision::{Doubt, Policy, WayOut, resolve},
+    observe::Observation,
+    shutdown::Tasks,
+    store::{
+        StoreError,
+        doubt::{DoubtRow, Scope, Settle},
+    },
+};
+
+/// Beyond its time limit, a probe's record may take this long before somebody else asks again.
+const RECORDING: Duration = Duration::from_secs(5);
+
+pub(super) fn spawn(tasks: &Tasks, context: &Shared, attempts: &Tasks, until: &CancellationToken) {
+    let prober = Prober {
+        attempts: attempts.clone(),
+    };
+    driver::spawn(tasks, context, prober, context.nudges.doubt.clone(), until);
+}
+
+#[derive(Debug)]
+struct Prober {
+    attempts: Tasks,
+}
+
+impl Pass for Prober {
+    const NAME: &'static str = "prober";
+
+    async fn pass(&mut self, context: &Shared) -> Result<More, StoreError> {
+        let scopes: Vec<Scope> = context.lanes.all().iter().map(|lane| scope(lane)).collect();
+        for (call, leaf, ordering_key) in context.store.answer_doubts(&scopes).await? {
+            context
+                .observer
+                .emit(Observation::Prior { leaf: &leaf, call });
+            if let Some(key) = ordering_key {
+                context.head_ended((leaf, key));
+            }
+        }
+        let doubts = context.store.doubts(&scopes).await?;
+        let mut slots = Vec::new();
+        let decided: Vec<(&DoubtRow, Settle)> = doubts
+            .iter()
+            .filter_map(|doubt| Some((doubt, settle(context, doubt, &mut slots)?)))
+            .collect();
+        if decided.is_empty() {
+            return Ok(More::Later);
+        }
+        let settled = context.store.settle_doubts(&decided).await?;
+        let mut asked = Vec::new();
+        for (call, state) in &settled {
+            let settle = decided.iter().find(|(doubt, _)| doubt.call == *call);
+            match settle.map(|(doubt, settle)| (*doubt, *settle)) {
+                Some((doubt, Settle::Ask(_))) => asked.push(doubt.clone()),
+                Some((_, settle)) => settled_without_asking(context, *call, state, settle),
+                None => {}
+            }
+        }
+        self.ask(context, asked, slots).await?;
+        let progress = !settled.is_empty();
+        Ok(if progress { More::Now } else { More::Later })
+    }
+
+    fn interval(&self, context: &Shared) -> Duration {
+        context.dispatch().poll_interval
+    }
+}
+
+impl Prober {
+    /// Starts the probes of calls whose turn is taken in the database.
+    async fn ask(
+        &self,
+        context: &Shared,
+        doubts: Vec<DoubtRow>,
+        mut slots: Vec<(i64, Arc<Lane>, Slot)>,
+    ) -> Result<(), StoreError> {
+        if doubts.is_empty() {
+            return Ok(());
+        }
+        let ids: Vec<i64> = doubts.iter().map(|doubt| doubt.call).collect();
+        let calls = context.store.asked_calls(&ids).await?;
+        for call in calls {
+            let doubt = doubts.iter().find(|doubt| doubt.call == call.call);
+            let slot = slots.iter().position(|(id, ..)| *id == call.call);
+            if let (Some(doubt), Some(at)) = (doubt, slot) {
+                let (_, lane, slot) = slots.swap_remove(at);
+                let question = Question {
+                    doubt: doubt.clone(),
+                    call,
+                };
+                self.attempts
+                    .spawn("probe", ask(context.clone(), lane, question, slot));
+            }
+        }
+        Ok(())
+    }
+}
+
+fn scope(lane: &Lane) -> Scope {
+    let leaf = &lane.settings().leaf;
+    Scope {
+        leaf: lane.name.clone(),
+        timeout: leaf.timeout,
+        window: leaf.idempotency.as_ref().map(|dialect| dialect.window),
+    }
+}
+
+/// The way out of one doubt; `None` where its leaf has gone from the configuration, or where it must be asked
+/// and there is no slot: it stays due.
+fn settle(
+    context: &Shared,
+    doubt: &DoubtRow,
+    slots: &mut Vec<(i64, Arc<Lane>, Slot)>,
+) -> Option<Settle> {
+    let lane = context.lanes.get(&doubt.leaf)?;
+    let settings = lane.settings();
+    let leaf = &settings.leaf;
+    let has_probe = doubt.has_probe || leaf.probe.is_some();
+    let dedups = leaf.idempotency.is_some();
+    let way_out = resolve(&Doubt {
+        spent: doubt.spent,
+        max_attempts: doubt.max_attempts.unwrap_or(leaf.retry.max_attempts),
+        crashes: doubt.crashes,
+        policy: Policy::for_call(leaf.in_doubt, has_probe, dedups, &doubt.method),
+        has_probe,
+        exists: doubt.exists,
+        over: doubt.over,
+        within_window: leaf
+            .idempotency
+            .as_ref()
+            .is_none_or(|dialect| doubt.since_first_claim + leaf.timeout <= dialect.window),
+    });
+    match way_out {
+        WayOut::Park(reason) => Some(Settle::Park(reason.as_str())),
+        WayOut::Resend => Some(Settle::Resend),
+        WayOut::Ask => {
+            let slot = lane.take_slot(&context.nudges.slot)?;
+            slots.push((doubt.call, Arc::clone(&lane), slot));
+            Some(Settle::Ask(leaf.timeout + RECORDING))
+        }
+    }
+}
+
+fn settled_without_asking(context: &Shared, call: i64, state: &str, settle: Settle) {
+    let reason = match settle {
+        Settle::Park(reason) => Some(reason),
+        Settle::Resend | Settle::Ask(_) => None,
+    };
+    context.observer.emit(Observation::Settled {
+        call,
+        state,
+        reason,
+    });
+    if reason.is_some() {
+        context.call_news();
+    } else {
+        context.nudges.work.give();
+    }
+}

@@ -1,0 +1,230 @@
+//! Calls that are asked about: what the probe must know of them, and what it found out.
+
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use tokio_postgres::types::Type;
+
+use super::{Row, Store, StoreError, column, int4};
+use crate::domain::{call::CallId, request::Request};
+
+const LOCK_WAIT: Duration = Duration::from_millis(100);
+
+/// A call that is asked about.
+#[derive(Debug, Clone)]
+pub struct AskedCall {
+    /// The call.
+    pub call: CallId,
+    /// Its effect key.
+    pub key: String,
+    /// Whose turn comes after it.
+    pub ordering_key: Option<String>,
+    /// The row's own probe, as it was inserted.
+    pub probe: Option<Value>,
+    /// What templates and expressions see of the call.
+    pub seen: Value,
+    /// Binds an adopted confirmation to the request.
+    pub request_hash: [u8; 32],
+    /// Which of the leaf's credentials.
+    pub credential: Option<String>,
+    /// The row's trace.
+    pub traceparent: Option<String>,
+}
+
+/// What a probe found out, as it is recorded.
+#[derive(Debug, Clone)]
+pub struct ProbeRecord {
+    /// The call.
+    pub call: CallId,
+    /// Claims so far; the record holds only while this is unchanged.
+    pub tries: i32,
+    /// Its leaf.
+    pub leaf: String,
+    /// Its effect key.
+    pub key: String,
+    /// What follows.
+    pub next: ProbeNext,
+    /// Unclear answers to count.
+    pub unclear: u32,
+    /// After so many attempts it is not sent again.
+    pub max_attempts: u32,
+    /// The answer's status.
+    pub status: Option<u16>,
+    /// For the history: its class, what went wrong, the beginning of the body.
+    pub history: Option<(&'static str, Option<String>, Option<String>)>,
+    /// How long it took.
+    pub took: Duration,
+}
+
+/// What follows for the call.
+#[derive(Debug, Clone)]
+pub enum ProbeNext {
+    /// The effect is the call's.
+    Adopt {
+        /// The kept headers, as a JSON object.
+        headers: String,
+        /// The body where `jsonb` can hold it.
+        body: Option<String>,
+        /// The body otherwise.
+        body_raw: Option<Vec<u8>>,
+        /// Nothing told it from somebody else's.
+        weak: bool,
+        /// What the confirmation answers.
+        request_hash: [u8; 32],
+    },
+    /// It was not executed.
+    NotExecuted,
+    /// To be asked again after this delay.
+    Again(Duration),
+    /// A person has to say, for this reason.
+    Park(&'static str),
+    /// The leaf had refused it.
+    Rejected,
+}
+
+impl Store {
+    /// What probes of these calls must know.
+    ///
+    /// # Errors
+    /// The database did not answer.
+    pub async fn asked_calls(&self, calls: &[CallId]) -> Result<Vec<AskedCall>, StoreError> {
+        const OPERATION: &str = "read calls to ask about";
+        let rows = self
+            .query(
+                OPERATION,
+                include_str!("../../sql/queries/asked_calls.sql"),
+                &[(&calls, Type::INT8_ARRAY)],
+            )
+            .await?;
+        rows.iter().map(|row| asked_call(OPERATION, row)).collect()
+    }
+
+    /// Records what a probe found out. Gives the state that the call is in now, and whether that may cancel
+    /// its batch; `None` where something else decided it, or holds it.
+    ///
+    /// # Errors
+    /// The database did not answer, or refuses the content.
+    pub async fn record_probe(
+        &self,
+        instance: &str,
+        record: &ProbeRecord,
+    ) -> Result<Option<(String, bool)>, StoreError> {
+        const OPERATION: &str = "record a probe";
+        let (mut headers, mut body, mut raw, mut weak) = (None, None, None, false);
+        let (mut hash, mut delay, mut reason) = (None, 0.0, None);
+        let kind = match &record.next {
+            ProbeNext::Adopt {
+                headers: kept,
+                body: json,
+                body_raw,
+                weak: unsure,
+                request_hash,
+            } => {
+                (headers, body, raw) = (Some(kept.as_str()), json.as_deref(), body_raw.as_deref());
+                (weak, hash) = (*unsure, Some(request_hash.as_slice()));
+                "adopt"
+            }
+            ProbeNext::NotExecuted => "not_executed",
+            ProbeNext::Again(after) => {
+                delay = after.as_secs_f64();
+                "again"
+            }
+            ProbeNext::Park(why) => {
+                reason = Some(*why);
+                "park"
+            }
+            ProbeNext::Rejected => "rejected",
+        };
+        let history = record.history.as_ref();
+        let class = history.map(|(class, ..)| *class);
+        let error = history.and_then(|(_, error, _)| error.as_deref());
+        let excerpt = history.and_then(|(.., excerpt)| excerpt.as_deref());
+        let rows = self
+            .write(
+                OPERATION,
+                LOCK_WAIT,
+                include_str!("../../sql/queries/record_probe.sql"),
+                &[
+                    (&record.call, Type::INT8),
+                    (&record.tries, Type::INT4),
+                    (&record.leaf, Type::TEXT),
+                    (&record.key, Type::TEXT),
+                    (&kind, Type::TEXT),
+                    (&delay, Type::FLOAT8),
+                    (&reason, Type::TEXT),
+                    (&int4(record.unclear), Type::INT4),
+                    (&int4(record.max_attempts), Type::INT4),
+                    (&record.status.map(i32::from), Type::INT4),
+                    (&headers, Type::TEXT),
+                    (&body, Type::TEXT),
+                    (&raw, Type::BYTEA),
+                    (&weak, Type::BOOL),
+                    (&hash, Type::BYTEA),
+                    (&class, Type::TEXT),
+                    (&error, Type::TEXT),
+                    (&excerpt, Type::TEXT),
+                    (&record.took.as_secs_f64(), Type::FLOAT8),
+                    (&instance, Type::TEXT),
+                ],
+            )
+            .await?;
+        rows.first()
+            .map(|row| {
+                Ok((
+                    column(OPERATION, row, "next")?,
+                    column(OPERATION, row, "may_fail_batch")?,
+                ))
+            })
+            .transpose()
+    }
+}
+
+fn asked_call(operation: &'static str, row: &Row) -> Result<AskedCall, StoreError> {
+    let parsed = |name| -> Result<Option<Value>, StoreError> {
+        let text: Option<&str> = column(operation, row, name)?;
+        // What jsonb gives out is JSON; deeper than the parser goes, templates don't go either.
+        Ok(text.and_then(|text| serde_json::from_str(text).ok()))
+    };
+    let (method, path): (String, String) = (
+        column(operation, row, "method")?,
+        column(operation, row, "path")?,
+    );
+    let body: Option<&str> = column(operation, row, "body")?;
+    let body_raw: Option<&[u8]> = column(operation, row, "body_raw")?;
+    let key: String = column(operation, row, "key")?;
+    let call: CallId = column(operation, row, "id")?;
+    let ordering_key: Option<String> = column(operation, row, "ordering_key")?;
+    let seen = json!({
+        "id": call,
+        "key": key,
+        "method": method,
+        "path": path,
+        "body": parsed("body")?,
+        "batch_id": parsed("batch_id")?,
+        "ordering_key": ordering_key,
+        "meta": parsed("meta")?,
+    });
+    let request = Request {
+        method,
+        path,
+        headers: Vec::new(),
+        body: body
+            .map(str::as_bytes)
+            .or(body_raw)
+            .map(|bytes| bytes.to_vec().into()),
+        content_type: None,
+        idempotency: None,
+        credential: None,
+        traceparent: None,
+    };
+    Ok(AskedCall {
+        call,
+        key,
+        ordering_key,
+        probe: parsed("probe")?,
+        seen,
+        request_hash: request.hash(),
+        credential: column(operation, row, "credential")?,
+        traceparent: column(operation, row, "traceparent")?,
+    })
+}
