@@ -15,8 +15,10 @@
 mod harness;
 
 mod cluster;
+mod exact_requests;
 mod g01_atomic_intent;
 mod g02_confirmed_means_confirmed;
 mod g03_record_first;
 mod instruments;
+mod outbox;
 mod tidy;
