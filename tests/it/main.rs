@@ -20,5 +20,8 @@ mod g01_atomic_intent;
 mod g02_confirmed_means_confirmed;
 mod g03_record_first;
 mod instruments;
+mod notifications;
 mod outbox;
+mod producer;
 mod tidy;
+mod untracked;
