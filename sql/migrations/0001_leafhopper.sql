@@ -712,15 +712,19 @@ CREATE FUNCTION leafhopper.resolve_not_executed(call_id bigint, reason text, sen
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 #variable_conflict use_column
 DECLARE
-    d leafhopper.dispatch;
+    d     leafhopper.dispatch;
+    other text;
 BEGIN
     IF coalesce(btrim(reason), '') = '' THEN
         RAISE EXCEPTION 'resolve_not_executed() of call % needs a reason', call_id USING ERRCODE = 'invalid_parameter_value';
     END IF;
     SELECT * INTO d FROM leafhopper.dispatch x WHERE x.call_id = resolve_not_executed.call_id FOR UPDATE;
     IF NOT FOUND OR d.state <> 'parked' THEN
-        RAISE EXCEPTION 'call % is not parked but %', call_id,
-            coalesce((SELECT c.state FROM leafhopper.call c WHERE c.id = resolve_not_executed.call_id), 'unknown')
+        SELECT c.state INTO other FROM leafhopper.call c WHERE c.id = resolve_not_executed.call_id;
+        IF NOT FOUND THEN
+            RAISE EXCEPTION 'there is no call %', call_id USING ERRCODE = 'no_data_found';
+        END IF;
+        RAISE EXCEPTION 'call % is not parked but %', call_id, other
             USING HINT = 'only a parked call waits for this word', ERRCODE = 'object_not_in_prerequisite_state';
     END IF;
     PERFORM leafhopper.note('resolve_not_executed', d.call_id, d.batch_id, d.leaf, reason);
@@ -744,16 +748,20 @@ CREATE FUNCTION leafhopper.retry(call_id bigint, reason text) RETURNS text
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 #variable_conflict use_column
 DECLARE
-    f leafhopper.finished;
-    o leafhopper.outbox;
+    f     leafhopper.finished;
+    o     leafhopper.outbox;
+    other text;
 BEGIN
     IF coalesce(btrim(reason), '') = '' THEN
         RAISE EXCEPTION 'retry() of call % needs a reason', call_id USING ERRCODE = 'invalid_parameter_value';
     END IF;
     SELECT * INTO f FROM leafhopper.finished x WHERE x.call_id = retry.call_id FOR UPDATE;
     IF NOT FOUND OR f.state <> 'failed' THEN
-        RAISE EXCEPTION 'call % has not failed but is %', call_id,
-            coalesce((SELECT c.state FROM leafhopper.call c WHERE c.id = retry.call_id), 'unknown')
+        SELECT c.state INTO other FROM leafhopper.call c WHERE c.id = retry.call_id;
+        IF NOT FOUND THEN
+            RAISE EXCEPTION 'there is no call %', call_id USING ERRCODE = 'no_data_found';
+        END IF;
+        RAISE EXCEPTION 'call % has not failed but is %', call_id, other
             USING HINT = 'only a failed call can be retried', ERRCODE = 'object_not_in_prerequisite_state';
     END IF;
     IF f.batch_id IS NOT NULL AND NOT leafhopper.batch_is_open(f.batch_id) THEN

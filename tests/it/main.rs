@@ -16,11 +16,13 @@ mod harness;
 
 mod cluster;
 mod exact_requests;
+mod functions;
 mod g01_atomic_intent;
 mod g02_confirmed_means_confirmed;
 mod g03_record_first;
 mod instruments;
 mod notifications;
+mod open_transactions;
 mod outbox;
 mod producer;
 mod tidy;
