@@ -14,6 +14,7 @@
 
 mod harness;
 
+mod app_role;
 mod cluster;
 mod exact_requests;
 mod functions;
@@ -25,5 +26,6 @@ mod notifications;
 mod open_transactions;
 mod outbox;
 mod producer;
+mod queries;
 mod tidy;
 mod untracked;
