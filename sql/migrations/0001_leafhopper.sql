@@ -491,9 +491,11 @@ SELECT o.id, o.leaf, o.key, o.method, o.path, o.headers, o.body, o.body_raw, o.c
            WHEN stands.state <> 'pending' THEN coalesce(d.reason, f.reason)
            WHEN d.call_id IS NULL THEN 'untracked'
            WHEN EXISTS (SELECT FROM leafhopper.origin WHERE changed_at IS NOT NULL) THEN 'database_changed'
-           WHEN d.held = 'batch' AND NOT leafhopper.batch_is_open(d.batch_id) THEN 'waits_for_batch'
-           WHEN d.batch_id IS NOT NULL AND NOT leafhopper.batch_is_open(d.batch_id) THEN 'batch_cancelled'
            WHEN d.held = 'batch' THEN 'waits_for_batch'
+           -- batch_is_open() would need a right of the reader's own; tables are read with the view's.
+           WHEN EXISTS (SELECT FROM leafhopper.batch b WHERE b.id = d.batch_id AND b.state <> 'open')
+             OR EXISTS (SELECT FROM leafhopper.finished x WHERE x.batch_id = d.batch_id AND x.fails_batch)
+               THEN 'batch_cancelled'
            WHEN NOT EXISTS (SELECT FROM alive a WHERE a.leaves ? d.leaf) THEN 'leaf_unknown'
            WHEN EXISTS (SELECT FROM leafhopper.leaf_control c WHERE c.leaf = d.leaf AND c.paused) THEN 'leaf_paused'
            WHEN d.held = 'key' THEN 'waits_for_key'
@@ -718,15 +720,19 @@ CREATE FUNCTION leafhopper.resolve_not_executed(call_id bigint, reason text, sen
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 #variable_conflict use_column
 DECLARE
-    d leafhopper.dispatch;
+    d     leafhopper.dispatch;
+    other text;
 BEGIN
     IF coalesce(btrim(reason), '') = '' THEN
         RAISE EXCEPTION 'resolve_not_executed() of call % needs a reason', call_id USING ERRCODE = 'invalid_parameter_value';
     END IF;
     SELECT * INTO d FROM leafhopper.dispatch x WHERE x.call_id = resolve_not_executed.call_id FOR UPDATE;
     IF NOT FOUND OR d.state <> 'parked' THEN
-        RAISE EXCEPTION 'call % is not parked but %', call_id,
-            coalesce((SELECT c.state FROM leafhopper.call c WHERE c.id = resolve_not_executed.call_id), 'unknown')
+        SELECT c.state INTO other FROM leafhopper.call c WHERE c.id = resolve_not_executed.call_id;
+        IF NOT FOUND THEN
+            RAISE EXCEPTION 'there is no call %', call_id USING ERRCODE = 'no_data_found';
+        END IF;
+        RAISE EXCEPTION 'call % is not parked but %', call_id, other
             USING HINT = 'only a parked call waits for this word', ERRCODE = 'object_not_in_prerequisite_state';
     END IF;
     PERFORM leafhopper.note('resolve_not_executed', d.call_id, d.batch_id, d.leaf, reason);
@@ -752,16 +758,20 @@ CREATE FUNCTION leafhopper.retry(call_id bigint, reason text) RETURNS text
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 #variable_conflict use_column
 DECLARE
-    f leafhopper.finished;
-    o leafhopper.outbox;
+    f     leafhopper.finished;
+    o     leafhopper.outbox;
+    other text;
 BEGIN
     IF coalesce(btrim(reason), '') = '' THEN
         RAISE EXCEPTION 'retry() of call % needs a reason', call_id USING ERRCODE = 'invalid_parameter_value';
     END IF;
     SELECT * INTO f FROM leafhopper.finished x WHERE x.call_id = retry.call_id FOR UPDATE;
     IF NOT FOUND OR f.state <> 'failed' THEN
-        RAISE EXCEPTION 'call % has not failed but is %', call_id,
-            coalesce((SELECT c.state FROM leafhopper.call c WHERE c.id = retry.call_id), 'unknown')
+        SELECT c.state INTO other FROM leafhopper.call c WHERE c.id = retry.call_id;
+        IF NOT FOUND THEN
+            RAISE EXCEPTION 'there is no call %', call_id USING ERRCODE = 'no_data_found';
+        END IF;
+        RAISE EXCEPTION 'call % has not failed but is %', call_id, other
             USING HINT = 'only a failed call can be retried', ERRCODE = 'object_not_in_prerequisite_state';
     END IF;
     IF f.batch_id IS NOT NULL AND NOT leafhopper.batch_is_open(f.batch_id) THEN

@@ -10,6 +10,7 @@
 -- window is looked at in each pass: the newest, where untracked rows appear, and then one of a walk through
 -- the rest, which takes hours for 10 million rows and finds what was inserted while no sidecar ran. A window
 -- that finds something is followed by the next one at once.
+-- OFFSET 0 keeps each NOT EXISTS a look-up: as joins, the planner reads a whole table while it is not huge.
 -- Rows that a logical subscription copies here are another database's to send.
 -- $1 int8 below this id   $2 int4 so many rows
 WITH looked AS MATERIALIZED (
@@ -18,9 +19,10 @@ WITH looked AS MATERIALIZED (
 ),
 untracked AS MATERIALIZED (
     SELECT l.id FROM looked l
-     WHERE NOT EXISTS (SELECT FROM leafhopper.dispatch d WHERE d.call_id = l.id)
-       AND NOT EXISTS (SELECT FROM leafhopper.finished f WHERE f.call_id = l.id)
-       AND NOT EXISTS (SELECT FROM leafhopper.result r WHERE r.leaf = l.leaf AND r.key = l.key AND r.call_id = l.id)
+     WHERE NOT EXISTS (SELECT FROM leafhopper.dispatch d WHERE d.call_id = l.id OFFSET 0)
+       AND NOT EXISTS (SELECT FROM leafhopper.finished f WHERE f.call_id = l.id OFFSET 0)
+       AND NOT EXISTS (SELECT FROM leafhopper.result r
+                        WHERE r.leaf = l.leaf AND r.key = l.key AND r.call_id = l.id OFFSET 0)
        AND NOT EXISTS (SELECT FROM pg_subscription_rel s WHERE s.srrelid = 'leafhopper.outbox'::regclass)
 ),
 adopted AS (

@@ -15,7 +15,10 @@
 mod harness;
 
 mod answers;
+mod app_role;
 mod cluster;
+mod exact_requests;
+mod functions;
 mod g01_atomic_intent;
 mod g02_confirmed_means_confirmed;
 mod g03_record_first;
@@ -23,5 +26,11 @@ mod g07_cancelled_means_not_sent;
 mod g09_order;
 mod g10_isolation;
 mod instruments;
+mod notifications;
+mod open_transactions;
+mod outbox;
 mod outcomes;
+mod producer;
+mod queries;
 mod tidy;
+mod untracked;

@@ -99,6 +99,31 @@ impl App {
             .get(0)
     }
 
+    /// Inserts a row with these columns and SQL values, to which a leaf and a path are added where they are not
+    /// among the columns.
+    pub(crate) async fn try_insert(
+        &self,
+        columns: &str,
+        values: &str,
+    ) -> Result<i64, tokio_postgres::Error> {
+        let (mut columns, mut values) = (columns.to_owned(), values.to_owned());
+        for (column, value) in [("leaf", "'leaf'"), ("path", "'/things'")] {
+            if !columns.split(", ").any(|named| named == column) {
+                columns = format!("{columns}, {column}");
+                values = format!("{values}, {value}");
+            }
+        }
+        let sql =
+            format!("INSERT INTO leafhopper.outbox ({columns}) VALUES ({values}) RETURNING id");
+        Ok(self.client.query_one(&sql, &[]).await?.get(0))
+    }
+
+    /// As [`Self::try_insert`], of a row that must be taken; gives its id.
+    pub(crate) async fn insert_values(&self, columns: &str, values: &str) -> i64 {
+        let inserted = self.try_insert(columns, values).await;
+        inserted.unwrap_or_else(|error| panic!("({columns}) = ({values}): {error:?}"))
+    }
+
     /// The database's refusal of a row that must be refused.
     pub(crate) async fn insert_refused(&self, call: Call) -> tokio_postgres::error::DbError {
         let sql = call.insert_sql();

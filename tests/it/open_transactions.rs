@@ -1,0 +1,161 @@
+//! An app's open transaction that has called one of the functions never stops the sidecar from recording other
+//! calls; and neither of them makes the other fail.
+
+use std::{collections::BTreeSet, time::Duration};
+
+use tokio::time::Instant;
+
+use crate::harness::{
+    Bed,
+    app::{App, keyed},
+    leaf::Gate,
+    sidecar::Config,
+    wait::until,
+};
+
+/// Fifty calls, confirmed within two seconds.
+async fn fifty_others_are_prompt(app: &App, leaf: &str, round: &str) {
+    let started = Instant::now();
+    app.execute(&format!(
+        "INSERT INTO leafhopper.outbox (leaf, key, path, body) \
+         SELECT '{leaf}', '{round} ' || n, '/things', jsonb_build_object('key', '{round} ' || n) \
+           FROM generate_series(1, 50) AS n"
+    ))
+    .await;
+    until("50 other calls are confirmed", async || {
+        let count = format!("SELECT count(*) FROM leafhopper.result WHERE key LIKE '{round} %'");
+        match app.rows(&count).await.remove(0) {
+            row if row["count"] == 50 => Ok(()),
+            row => Err(row),
+        }
+    })
+    .await;
+    let took = started.elapsed();
+    assert!(took < Duration::from_secs(2), "{round}: {took:?}");
+}
+
+#[tokio::test]
+async fn an_open_transaction_of_an_app_holds_up_only_the_calls_it_speaks_of() {
+    let bed = Bed::new().await;
+    let gate = Gate::closed();
+    for key in ["in flight", "cancelled", "reset"] {
+        let on = bed.leaf.on("/things").key(key);
+        let on = on.waits_before_the_answer(&gate);
+        if key == "reset" {
+            on.resets()
+        } else {
+            on.answers(201)
+        }
+    }
+    let config = bed.config("concurrency = 60");
+    let _sidecars = [config.start().await, config.start().await];
+    let app = App::connect(&bed.database.url).await;
+    let flight = app.insert(keyed("leaf", "in flight")).await;
+    let cancelled = app.insert(keyed("leaf", "cancelled")).await;
+    let reset = app.insert(keyed("leaf", "reset")).await;
+    gate.until_arrived(3).await;
+    let later = app
+        .insert(keyed("leaf", "later").set("not_before", "2100-01-01"))
+        .await;
+
+    let open = App::connect(&bed.database.url).await;
+    open.execute(&format!(
+        "BEGIN; \
+         SELECT leafhopper.confirm('leaf', 'in flight', 200); \
+         SELECT leafhopper.confirm('leaf', 'reset', 200); \
+         SELECT leafhopper.confirm('leaf', 'not yet there', 200); \
+         SELECT leafhopper.cancel({cancelled}, 'stop'); \
+         SELECT leafhopper.cancel({later}, 'stop')"
+    ))
+    .await;
+    fifty_others_are_prompt(&bed.app, "leaf", "before the answer").await;
+    // Their answers can't be recorded yet. One more appears whose key the open transaction speaks of.
+    gate.open();
+    let new = bed.app.insert(keyed("leaf", "not yet there")).await;
+    bed.leaf.until_requests("not yet there", 1).await;
+    fifty_others_are_prompt(&bed.app, "leaf", "after the answer").await;
+    for id in [flight, cancelled, reset, new] {
+        assert_eq!(bed.app.state(id).await, "dispatching");
+    }
+
+    open.execute("COMMIT").await;
+    for id in [flight, cancelled, reset, new] {
+        bed.app.until_state(id, "confirmed").await;
+    }
+    bed.app.until_state(later, "cancelled").await;
+    for (key, source) in [
+        ("in flight", "application"),
+        ("reset", "application"),
+        ("not yet there", "application"),
+        ("cancelled", "response"),
+    ] {
+        let results = bed.app.results("leaf", key).await;
+        assert_eq!(results.len(), 1, "{key}");
+        assert_eq!(results[0]["source"], source, "{key}");
+        assert_eq!(bed.leaf.requests(key).len(), 1, "{key}");
+    }
+}
+
+#[tokio::test]
+async fn an_open_transaction_that_rolls_back_has_said_nothing() {
+    let bed = Bed::new().await;
+    let gate = Gate::closed();
+    bed.leaf
+        .on("/things")
+        .key("k")
+        .waits_before_the_answer(&gate)
+        .answers(201);
+    let _sidecar = bed.sidecar("").await;
+    let id = bed.app.insert(keyed("leaf", "k")).await;
+    gate.until_arrived(1).await;
+    let open = App::connect(&bed.database.url).await;
+    open.execute("BEGIN; SELECT leafhopper.confirm('leaf', 'k', 200)")
+        .await;
+    gate.open();
+    fifty_others_are_prompt(&bed.app, "leaf", "others").await;
+    open.execute("ROLLBACK").await;
+    bed.app.until_state(id, "confirmed").await;
+    assert_eq!(bed.app.results("leaf", "k").await[0]["source"], "response");
+    assert!(bed.app.attempts(id).await.is_empty());
+}
+
+#[tokio::test]
+async fn functions_and_the_sidecar_do_not_deadlock() {
+    let bed = Bed::new().await;
+    let config = Config::new(&bed.database.url).leaf("leaf", &bed.leaf.url(), "concurrency = 8");
+    let _sidecar = config.start().await;
+    let said = async |app: App, turn: usize| {
+        let mut unexpected = BTreeSet::new();
+        for n in 0..40 {
+            let id = app.insert(keyed("leaf", &format!("k{}", n % 7))).await;
+            let sql = match (n + turn) % 3 {
+                0 => format!("SELECT leafhopper.confirm('leaf', 'k{}', 200)", n % 7),
+                1 => format!("SELECT leafhopper.cancel({id}, 'r')"),
+                _ => format!("SELECT leafhopper.forget('leaf', 'k{}')", n % 7),
+            };
+            if let Err(error) = app.client().batch_execute(&sql).await {
+                let code = error.code().unwrap().code().to_owned();
+                // Refusals: in use, not in a state for it, nothing there.
+                if !["55006", "55000", "P0002"].contains(&code.as_str()) {
+                    unexpected.insert(format!("{sql}: {error:?}"));
+                }
+            }
+        }
+        unexpected
+    };
+    let (one, two, three) = tokio::join!(
+        async { said(App::connect(&bed.database.url).await, 0).await },
+        async { said(App::connect(&bed.database.url).await, 1).await },
+        async { said(App::connect(&bed.database.url).await, 2).await },
+    );
+    let unexpected: BTreeSet<_> = one.into_iter().chain(two).chain(three).collect();
+    assert!(unexpected.is_empty(), "{unexpected:#?}");
+    until("all calls have ended", async || {
+        let left = "SELECT id, state, reason FROM leafhopper.call WHERE finished_at IS NULL";
+        match bed.app.rows(left).await {
+            left if left.is_empty() => Ok(()),
+            left => Err(left),
+        }
+    })
+    .await;
+}
