@@ -20,7 +20,8 @@ seen AS MATERIALIZED (
 ),
 -- Whatever state it is in: a confirmation of a call that is not final is never dropped.
 own AS MATERIALIZED (
-    SELECT i.*, d.attempts, d.batch_id, d.key AS excludes,
+    -- A claim that somebody took over is counted already, and so is the attempt before a newer claim's.
+    SELECT i.*, d.attempts + CASE WHEN d.state = 'dispatching' THEN 1 ELSE 0 END AS spent, d.batch_id, d.key AS excludes,
            1 + coalesce((SELECT max(r.generation) FROM leafhopper.result r
                           WHERE r.leaf = i.leaf AND r.key = i.key AND r.undone_at IS NOT NULL), 0) AS generation
       FROM input i JOIN leafhopper.dispatch d USING (call_id)
@@ -30,7 +31,7 @@ own AS MATERIALIZED (
 placed AS (
     INSERT INTO leafhopper.result (leaf, key, generation, call_id, attempts, status, headers, body, body_raw,
                                    truncated, source, request_hash)
-    SELECT o.leaf, o.key, o.generation, o.call_id, o.attempts + 1, o.status, o.headers::jsonb, o.body::jsonb, o.body_raw,
+    SELECT o.leaf, o.key, o.generation, o.call_id, o.spent, o.status, o.headers::jsonb, o.body::jsonb, o.body_raw,
            o.truncated, 'response', o.request_hash
       FROM own o
     ON CONFLICT (leaf, key, generation) DO NOTHING
@@ -41,7 +42,7 @@ gone AS (
 ),
 ended AS (
     INSERT INTO leafhopper.finished (call_id, batch_id, state, attempts, last_status, generation)
-    SELECT o.call_id, o.batch_id, 'confirmed', o.attempts + 1, o.status, o.generation
+    SELECT o.call_id, o.batch_id, 'confirmed', o.spent, o.status, o.generation
       FROM own o WHERE o.call_id NOT IN (SELECT p.call_id FROM placed p)
 ),
 -- A second confirmation never vanishes.

@@ -24,7 +24,9 @@ seen AS MATERIALIZED (
      WHERE d.instance = $1 AND d.round = i.round
 ),
 own AS MATERIALIZED (
-    SELECT i.*, d.attempts, d.batch_id, d.run_when, d.ordering_key, d.key AS excludes, d.cancel_requested,
+    -- A claim that somebody took over meanwhile has been counted as an attempt by the takeover.
+    SELECT i.*, d.attempts + i.spent - CASE WHEN d.state = 'dispatching' THEN 0 ELSE 1 END AS spent_now,
+           d.batch_id, d.run_when, d.ordering_key, d.key AS excludes, d.cancel_requested,
            (SELECT r.generation FROM leafhopper.result r
              WHERE r.leaf = i.leaf AND r.key = i.key AND r.undone_at IS NULL
              ORDER BY r.generation DESC LIMIT 1) AS standing
@@ -48,7 +50,7 @@ decided AS MATERIALIZED (
 moved AS (
     UPDATE leafhopper.dispatch d
        SET state = o.state,
-           attempts = d.attempts + o.spent,
+           attempts = o.spent_now,
            due_at = CASE WHEN o.state = 'in_doubt' AND o.cancel_requested IS NOT NULL THEN clock_timestamp()
                          ELSE clock_timestamp() + make_interval(secs => o.delay) END,
            resend = o.state = 'in_doubt' AND o.resend AND o.cancel_requested IS NULL,
@@ -69,7 +71,7 @@ ended AS (
                                      fails_batch)
     SELECT o.call_id, o.batch_id, o.state,
            CASE o.state WHEN 'failed' THEN o.reason WHEN 'cancelled' THEN o.cancel_requested END,
-           o.attempts + o.spent, o.status, o.error,
+           o.spent_now, o.status, o.error,
            CASE WHEN o.state = 'confirmed' THEN coalesce(o.standing, o.generation) END,
            o.state <> 'confirmed' AND leafhopper.failure_cancels(o.batch_id, o.run_when)
       FROM decided o WHERE o.state IN ('confirmed', 'cancelled', 'failed')
