@@ -28,9 +28,15 @@ use crate::{
     store::record::{Confirmed, Moved, Next},
 };
 
-/// Handles one claimed call. The slot is held until the call is recorded, so that work stops instead of
-/// piling up while the database can't be reached.
-pub(super) async fn attempt(context: Shared, lane: Arc<Lane>, call: Claimed, slot: Slot) {
+/// Handles one call that was claimed in that term of the lease. The slot is held until the call is recorded,
+/// so that work stops instead of piling up while the database can't be reached.
+pub(super) async fn attempt(
+    context: Shared,
+    lane: Arc<Lane>,
+    call: Claimed,
+    slot: Slot,
+    term: u64,
+) {
     let recorded = match call.duty() {
         // Record first: what the leaf already confirmed is never sent again.
         Duty::Confirmed(generation) => {
@@ -49,7 +55,7 @@ pub(super) async fn attempt(context: Shared, lane: Arc<Lane>, call: Claimed, slo
             let next = Next::Fail(FailReason::Unsendable.as_str());
             recorder::answered(&context, &call, next, flaw).await
         }
-        Duty::Send => send(&context, &lane, &call).await,
+        Duty::Send => send(&context, &lane, &call, term).await,
     };
     context.held.release(call.id, call.round);
     report(&context, &call, recorded);
@@ -57,7 +63,7 @@ pub(super) async fn attempt(context: Shared, lane: Arc<Lane>, call: Claimed, slo
 }
 
 /// Sends the request and records what came of it.
-async fn send(context: &Shared, lane: &Arc<Lane>, call: &Claimed) -> Recorded {
+async fn send(context: &Shared, lane: &Arc<Lane>, call: &Claimed, term: u64) -> Recorded {
     let settings = lane.settings();
     let (Ok(request), leaf) = (&call.request, &settings.leaf) else {
         return Recorded::Nothing;
@@ -80,7 +86,7 @@ async fn send(context: &Shared, lane: &Arc<Lane>, call: &Claimed) -> Recorded {
         leaf: &lane.name,
         waited: call.waited,
     });
-    let evidence = exchange(context, &settings, request, timeout).await;
+    let evidence = exchange(context, &settings, request, timeout, term).await;
     let took = started.elapsed();
 
     let outcome = classify(&evidence, &leaf.rules);
@@ -123,6 +129,7 @@ async fn exchange(
     settings: &Settings,
     request: &Request,
     timeout: Duration,
+    term: u64,
 ) -> Evidence {
     let Ok(auth) = settings
         .leaf
@@ -132,7 +139,7 @@ async fn exchange(
         let gone = "its credential is gone since it was claimed".to_owned();
         return Evidence::NotSent(NotSent::Unconnected(gone));
     };
-    let may_send = || context.may_send();
+    let may_send = || context.may_send_in(term);
     let sending = settings
         .client
         .send(request, auth.as_ref(), timeout, &may_send);
