@@ -257,6 +257,8 @@ CREATE TABLE leafhopper.result (
     seq          bigint      GENERATED ALWAYS AS IDENTITY,
     call_id      bigint,
     attempts     integer     NOT NULL DEFAULT 0,
+    -- The number of the attempt that was answered; NULL for a word.
+    attempt      integer,
     status       integer     NOT NULL,
     headers      jsonb       NOT NULL DEFAULT '{}',
     body         jsonb,

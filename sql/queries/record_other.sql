@@ -2,20 +2,28 @@
 -- Caller:      store/record.rs, from engine/recorder.rs; in a transaction with a lock_timeout
 -- Index:       dispatch_pkey, result_pkey, dispatch_held_key
 -- Locks:       own rows, in the order of their ids; skips what another transaction holds
--- Repeatable:  yes, but for the history of an attempt, which then is there twice
+-- Repeatable:  yes; a second time finds its own line in the history and changes nothing
 -- $1 uuid instance   $2 text instance name   and for each:
 -- $3 int8[] call id   $4 int8[] round   $5 text[] leaf   $6 text[] key   $7 int4[] attempt number
 -- $8 text[] retry | doubt | park | failed | prior   $9 int4[] attempts spent   $10 float8[] delay, s
 -- $11 bool[] doubt: resend   $12 text[] reason   $13 text[] class for the history, or NULL for none
 -- $14 int4[] status   $15 text[] error   $16 text[] body excerpt   $17 float8[] how long it took, s
 -- $18 int4[] prior: the result's generation
--- Gives for each: the state it is in now | superseded (a newer attempt decides) | locked (try again)
+-- Gives for each: the state that it is in now | superseded (a newer attempt decides) | locked (try again)
 WITH input AS MATERIALIZED (
     SELECT *
       FROM unnest($3::int8[], $4::int8[], $5::text[], $6::text[], $7::int4[], $8::text[], $9::int4[], $10::float8[],
                   $11::bool[], $12::text[], $13::text[], $14::int4[], $15::text[], $16::text[], $17::float8[], $18::int4[])
         AS i (call_id, round, leaf, key, attempt, kind, spent, delay, resend, reason, class, status, error, excerpt,
               took, generation)
+),
+-- Recorded before, by a commit whose reply was lost. A takeover's line for the same attempt has another error.
+known AS MATERIALIZED (
+    SELECT i.call_id, i.attempt FROM input i
+     WHERE i.class IS NOT NULL
+       AND EXISTS (SELECT FROM leafhopper.attempt a
+                    WHERE a.call_id = i.call_id AND a.attempt = i.attempt AND a.class = i.class
+                      AND a.status IS NOT DISTINCT FROM i.status AND a.error IS NOT DISTINCT FROM i.error)
 ),
 -- The claim is named; it stays on the row until a newer one, so a late answer still decides its call
 -- after a takeover while no newer attempt has begun.
@@ -32,6 +40,7 @@ own AS MATERIALIZED (
              ORDER BY r.generation DESC LIMIT 1) AS standing
       FROM input i JOIN leafhopper.dispatch d USING (call_id)
      WHERE d.instance = $1 AND d.round = i.round
+       AND (i.call_id, i.attempt) NOT IN (SELECT k.call_id, k.attempt FROM known k)
      ORDER BY d.call_id
        FOR UPDATE OF d SKIP LOCKED
 ),
@@ -96,10 +105,14 @@ history AS (
            i.excerpt, $2
       FROM input i
      WHERE i.class IS NOT NULL
+       AND (i.call_id, i.attempt) NOT IN (SELECT k.call_id, k.attempt FROM known k)
        AND (i.call_id IN (SELECT o.call_id FROM own o) OR i.call_id NOT IN (SELECT s.call_id FROM seen s))
 )
 SELECT i.call_id,
        CASE WHEN o.call_id IS NOT NULL THEN o.state
+            WHEN (i.call_id, i.attempt) IN (SELECT k.call_id, k.attempt FROM known k)
+                THEN coalesce((SELECT d.state FROM leafhopper.dispatch d WHERE d.call_id = i.call_id),
+                              (SELECT f.state FROM leafhopper.finished f WHERE f.call_id = i.call_id), 'confirmed')
             WHEN s.call_id IS NOT NULL THEN 'locked'
             ELSE 'superseded' END AS outcome,
        o.batch_id IS NOT NULL AND o.state IN ('failed', 'cancelled') AS may_fail_batch
