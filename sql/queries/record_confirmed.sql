@@ -2,7 +2,7 @@
 -- Caller:      store/record.rs, from engine/recorder.rs; in a transaction with a lock_timeout
 -- Index:       dispatch_pkey, result_pkey, dispatch_held_key
 -- Locks:       own rows, in the order of their ids; skips what another transaction holds
--- Repeatable:  yes; a result of the same attempt is this confirmation, whose reply was lost
+-- Repeatable:  yes; a second time finds its own result, and says what it said before
 -- $1 text instance name   and for each confirmation:
 -- $2 int8[] call id   $3 text[] leaf   $4 text[] key   $5 int4[] attempt number   $6 int4[] status
 -- $7 text[] headers as JSON   $8 text[] body as JSON, or NULL   $9 bytea[] body otherwise, or NULL
@@ -18,14 +18,18 @@ WITH input AS MATERIALIZED (
 seen AS MATERIALIZED (
     SELECT d.call_id FROM leafhopper.dispatch d WHERE d.call_id IN (SELECT i.call_id FROM input i)
 ),
-repeated AS MATERIALIZED (
-    SELECT i.call_id FROM input i
+-- Recorded before, by a commit whose reply was lost. That is no second confirmation.
+known AS MATERIALIZED (
+    SELECT i.call_id, i.attempt FROM input i
      WHERE EXISTS (SELECT FROM leafhopper.result r
                     WHERE r.leaf = i.leaf AND r.key = i.key AND r.call_id = i.call_id AND r.attempt = i.attempt)
+        OR EXISTS (SELECT FROM leafhopper.attempt a
+                    WHERE a.call_id = i.call_id AND a.attempt = i.attempt AND a.class = 'confirmed_again')
 ),
 -- Whatever state it is in: a confirmation of a call that is not final is never dropped.
 own AS MATERIALIZED (
-    SELECT i.*, d.attempts, d.batch_id, d.key AS excludes,
+    -- A claim that somebody took over is counted already, and so is the attempt before a newer claim's.
+    SELECT i.*, d.attempts + CASE WHEN d.state = 'dispatching' THEN 1 ELSE 0 END AS spent, d.batch_id, d.key AS excludes,
            1 + coalesce((SELECT max(r.generation) FROM leafhopper.result r
                           WHERE r.leaf = i.leaf AND r.key = i.key AND r.undone_at IS NOT NULL), 0) AS generation
       FROM input i JOIN leafhopper.dispatch d USING (call_id)
@@ -33,10 +37,10 @@ own AS MATERIALIZED (
        FOR UPDATE OF d SKIP LOCKED
 ),
 placed AS (
-    INSERT INTO leafhopper.result (leaf, key, generation, call_id, attempts, attempt, status, headers, body, body_raw,
-                                   truncated, source, request_hash)
-    SELECT o.leaf, o.key, o.generation, o.call_id, o.attempts + 1, o.attempt, o.status, o.headers::jsonb, o.body::jsonb, o.body_raw,
-           o.truncated, 'response', o.request_hash
+    INSERT INTO leafhopper.result (leaf, key, generation, call_id, attempts, attempt, status, headers, body,
+                                   body_raw, truncated, source, request_hash)
+    SELECT o.leaf, o.key, o.generation, o.call_id, o.spent, o.attempt, o.status, o.headers::jsonb, o.body::jsonb,
+           o.body_raw, o.truncated, 'response', o.request_hash
       FROM own o
     ON CONFLICT (leaf, key, generation) DO NOTHING
     RETURNING call_id
@@ -46,7 +50,7 @@ gone AS (
 ),
 ended AS (
     INSERT INTO leafhopper.finished (call_id, batch_id, state, attempts, last_status, generation)
-    SELECT o.call_id, o.batch_id, 'confirmed', o.attempts + 1, o.status, o.generation
+    SELECT o.call_id, o.batch_id, 'confirmed', o.spent, o.status, o.generation
       FROM own o
       LEFT JOIN LATERAL leafhopper.standing(o.leaf, o.key) s ON true
      WHERE o.call_id NOT IN (SELECT p.call_id FROM placed p)
@@ -59,15 +63,17 @@ history AS (
     SELECT i.call_id, i.attempt, clock_timestamp() - make_interval(secs => i.took), 'confirmed_again', i.status,
            left(i.body, 2000), $1
       FROM input i
-     WHERE i.call_id IN (SELECT o.call_id FROM own o WHERE o.call_id NOT IN (SELECT p.call_id FROM placed p))
-        OR (i.call_id NOT IN (SELECT s.call_id FROM seen s) AND i.call_id NOT IN (SELECT p.call_id FROM repeated p))
+     WHERE (i.call_id IN (SELECT o.call_id FROM own o WHERE o.call_id NOT IN (SELECT p.call_id FROM placed p))
+            OR i.call_id NOT IN (SELECT s.call_id FROM seen s))
+       AND (i.call_id, i.attempt) NOT IN (SELECT k.call_id, k.attempt FROM known k)
 ),
 freed AS (
     UPDATE leafhopper.dispatch w SET held = NULL
       FROM own o WHERE w.leaf = o.leaf AND w.key = o.excludes AND w.held = 'key'
 )
 SELECT i.call_id,
-       CASE WHEN p.call_id IS NOT NULL OR e.call_id IS NOT NULL THEN 'recorded'
+       CASE WHEN p.call_id IS NOT NULL OR (i.call_id, i.attempt) IN (SELECT k.call_id, k.attempt FROM known k)
+                THEN 'recorded'
             WHEN o.call_id IS NOT NULL THEN 'stood'
             WHEN s.call_id IS NOT NULL THEN 'locked'
             ELSE 'again' END AS outcome
@@ -75,4 +81,3 @@ SELECT i.call_id,
   LEFT JOIN seen s USING (call_id)
   LEFT JOIN own o USING (call_id)
   LEFT JOIN placed p USING (call_id)
-  LEFT JOIN repeated e USING (call_id)

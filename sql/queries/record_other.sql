@@ -2,14 +2,14 @@
 -- Caller:      store/record.rs, from engine/recorder.rs; in a transaction with a lock_timeout
 -- Index:       dispatch_pkey, result_pkey, dispatch_held_key
 -- Locks:       own rows, in the order of their ids; skips what another transaction holds
--- Repeatable:  yes; what the history holds already moves nothing a second time
+-- Repeatable:  yes; a second time finds its own line in the history and changes nothing
 -- $1 uuid instance   $2 text instance name   and for each:
 -- $3 int8[] call id   $4 int8[] round   $5 text[] leaf   $6 text[] key   $7 int4[] attempt number
 -- $8 text[] retry | doubt | ask | exists | park | failed | prior   $9 int4[] attempts spent   $10 float8[] delay, s
 -- $11 bool[] doubt: resend   $12 text[] reason   $13 text[] class for the history, or NULL for none
 -- $14 int4[] status   $15 text[] error   $16 text[] body excerpt   $17 float8[] how long it took, s
 -- $18 int4[] prior: the result's generation
--- Gives for each: the state it is in now | superseded (a newer attempt decides) | locked (try again)
+-- Gives for each: the state that it is in now | superseded (a newer attempt decides) | locked (try again)
 WITH input AS MATERIALIZED (
     SELECT *
       FROM unnest($3::int8[], $4::int8[], $5::text[], $6::text[], $7::int4[], $8::text[], $9::int4[], $10::float8[],
@@ -17,15 +17,12 @@ WITH input AS MATERIALIZED (
         AS i (call_id, round, leaf, key, attempt, kind, spent, delay, resend, reason, class, status, error, excerpt,
               took, generation)
 ),
--- Recorded already, by a transaction whose reply was lost: counted twice it would cost two attempts.
-repeated AS MATERIALIZED (
-    SELECT i.call_id, coalesce(d.state, f.state, 'superseded') AS state
-      FROM input i
-      LEFT JOIN leafhopper.dispatch d USING (call_id)
-      LEFT JOIN leafhopper.finished f USING (call_id)
+-- Recorded before, by a commit whose reply was lost. A takeover's line for the same attempt has another error.
+known AS MATERIALIZED (
+    SELECT i.call_id, i.attempt FROM input i
      WHERE i.class IS NOT NULL
        AND EXISTS (SELECT FROM leafhopper.attempt a
-                    WHERE a.call_id = i.call_id AND a.attempt = i.attempt AND a.instance = $2 AND a.class = i.class
+                    WHERE a.call_id = i.call_id AND a.attempt = i.attempt AND a.class = i.class
                       AND a.status IS NOT DISTINCT FROM i.status AND a.error IS NOT DISTINCT FROM i.error)
 ),
 -- The claim is named; it stays on the row until a newer one, so a late answer still decides its call
@@ -35,9 +32,13 @@ seen AS MATERIALIZED (
      WHERE d.instance = $1 AND d.round = i.round
 ),
 own AS MATERIALIZED (
-    SELECT i.*, d.attempts, d.batch_id, d.run_when, d.ordering_key, d.key AS excludes, d.cancel_requested
+    -- A claim that somebody took over meanwhile has been counted as an attempt by the takeover.
+    SELECT i.*,
+           d.attempts + i.spent - CASE WHEN d.state <> 'dispatching' AND d.crashes > 0 THEN 1 ELSE 0 END AS spent_now,
+           d.batch_id, d.run_when, d.ordering_key, d.key AS excludes, d.cancel_requested
       FROM input i JOIN leafhopper.dispatch d USING (call_id)
-     WHERE d.instance = $1 AND d.round = i.round AND i.call_id NOT IN (SELECT p.call_id FROM repeated p)
+     WHERE d.instance = $1 AND d.round = i.round
+       AND (i.call_id, i.attempt) NOT IN (SELECT k.call_id, k.attempt FROM known k)
      ORDER BY d.call_id
        FOR UPDATE OF d SKIP LOCKED
 ),
@@ -58,7 +59,7 @@ decided AS MATERIALIZED (
 moved AS (
     UPDATE leafhopper.dispatch d
        SET state = o.state,
-           attempts = d.attempts + o.spent,
+           attempts = o.spent_now,
            due_at = CASE WHEN o.state = 'in_doubt' AND o.cancel_requested IS NOT NULL THEN clock_timestamp()
                          ELSE clock_timestamp() + make_interval(secs => o.delay) END,
            resend = o.state = 'in_doubt' AND o.resend AND o.cancel_requested IS NULL,
@@ -82,7 +83,7 @@ ended AS (
                                      fails_batch)
     SELECT o.call_id, o.batch_id, o.state,
            CASE o.state WHEN 'failed' THEN o.reason WHEN 'cancelled' THEN o.cancel_requested END,
-           o.attempts + o.spent, o.status, o.error,
+           o.spent_now, o.status, o.error,
            CASE WHEN o.state = 'confirmed' THEN coalesce(o.standing, o.generation) END,
            o.state <> 'confirmed' AND leafhopper.failure_cancels(o.batch_id, o.run_when)
       FROM decided o WHERE o.state IN ('confirmed', 'cancelled', 'failed')
@@ -105,16 +106,18 @@ history AS (
     SELECT i.call_id, i.attempt, clock_timestamp() - make_interval(secs => i.took), i.class, i.status, i.error,
            i.excerpt, $2
       FROM input i
-     WHERE i.class IS NOT NULL AND i.call_id NOT IN (SELECT p.call_id FROM repeated p)
+     WHERE i.class IS NOT NULL
+       AND (i.call_id, i.attempt) NOT IN (SELECT k.call_id, k.attempt FROM known k)
        AND (i.call_id IN (SELECT o.call_id FROM own o) OR i.call_id NOT IN (SELECT s.call_id FROM seen s))
 )
 SELECT i.call_id,
-       CASE WHEN p.call_id IS NOT NULL THEN p.state
-            WHEN o.call_id IS NOT NULL THEN o.state
+       CASE WHEN o.call_id IS NOT NULL THEN o.state
+            WHEN (i.call_id, i.attempt) IN (SELECT k.call_id, k.attempt FROM known k)
+                THEN coalesce((SELECT d.state FROM leafhopper.dispatch d WHERE d.call_id = i.call_id),
+                              (SELECT f.state FROM leafhopper.finished f WHERE f.call_id = i.call_id), 'confirmed')
             WHEN s.call_id IS NOT NULL THEN 'locked'
             ELSE 'superseded' END AS outcome,
        o.batch_id IS NOT NULL AND o.state IN ('failed', 'cancelled') AS may_fail_batch
   FROM input i
-  LEFT JOIN repeated p USING (call_id)
   LEFT JOIN seen s USING (call_id)
   LEFT JOIN decided o USING (call_id)

@@ -30,9 +30,15 @@ use crate::{
     store::record::{Confirmed, Moved, Next},
 };
 
-/// Handles one claimed call. The slot is held until the call is recorded, so that work stops instead of
-/// piling up while the database can't be reached.
-pub(super) async fn attempt(context: Shared, lane: Arc<Lane>, call: Claimed, slot: Slot) {
+/// Handles one call that was claimed in that term of the lease. The slot is held until the call is recorded,
+/// so that work stops instead of piling up while the database can't be reached.
+pub(super) async fn attempt(
+    context: Shared,
+    lane: Arc<Lane>,
+    call: Claimed,
+    slot: Slot,
+    term: u64,
+) {
     let recorded = match call.duty() {
         // Record first: what the leaf already confirmed is never sent again.
         Duty::Confirmed(generation) => {
@@ -51,7 +57,7 @@ pub(super) async fn attempt(context: Shared, lane: Arc<Lane>, call: Claimed, slo
             let next = Next::Fail(FailReason::Unsendable.as_str());
             recorder::answered(&context, &call, next, flaw).await
         }
-        Duty::Send => send(&context, &lane, &call).await,
+        Duty::Send => send(&context, &lane, &call, term).await,
     };
     context.held.release(call.id, call.round);
     report(&context, &call, recorded);
@@ -59,7 +65,7 @@ pub(super) async fn attempt(context: Shared, lane: Arc<Lane>, call: Claimed, slo
 }
 
 /// Sends the request and records what came of it.
-async fn send(context: &Shared, lane: &Arc<Lane>, call: &Claimed) -> Recorded {
+async fn send(context: &Shared, lane: &Arc<Lane>, call: &Claimed, term: u64) -> Recorded {
     let settings = lane.settings();
     let (Ok(request), leaf) = (&call.request, &settings.leaf) else {
         return Recorded::Nothing;
@@ -84,7 +90,7 @@ async fn send(context: &Shared, lane: &Arc<Lane>, call: &Claimed) -> Recorded {
         leaf: &lane.name,
         waited: call.waited,
     });
-    let evidence = exchange(context, &settings, request, auth.as_ref(), timeout).await;
+    let evidence = exchange(context, &settings, request, auth.as_ref(), timeout, term).await;
     let took = started.elapsed();
 
     let said = leaf.rules.verdict(&evidence).unwrap_or_else(|flaw| {
@@ -136,8 +142,9 @@ async fn exchange(
     request: &Request,
     auth: Option<&Auth>,
     timeout: Duration,
+    term: u64,
 ) -> Evidence {
-    let may_send = || context.may_send();
+    let may_send = || context.may_send_in(term);
     let sending = settings.client.send(request, auth, timeout, &may_send);
     let sending = std::panic::AssertUnwindSafe(sending).catch_unwind();
     let unanswered = |error: &str| {

@@ -203,6 +203,11 @@ impl Context {
         self.lease.runs() && !self.database_changed.load(Ordering::SeqCst)
     }
 
+    /// Whether what was claimed in that term of the lease may be sent now.
+    pub(crate) fn may_send_in(&self, term: u64) -> bool {
+        self.lease.runs_in(term) && !self.database_changed.load(Ordering::SeqCst)
+    }
+
     /// Nothing is sent any more, until a person says how to go on.
     pub(crate) fn stop_all_sending(&self) {
         self.database_changed.store(true, Ordering::SeqCst);

@@ -161,6 +161,8 @@ impl Dispatcher {
     /// One round of claiming.
     async fn claim(&self, wants: &[Want]) -> Result<Round, StoreError> {
         let started = Instant::now();
+        // Before the claim: whoever took over what it took, did so after a gap that ends this term.
+        let term = self.context.lease.term();
         let claims = self.claim_together(wants).await?;
         let taken = claims.claimed.len();
         self.context.observer.emit(Observation::Claimed {
@@ -195,7 +197,7 @@ impl Dispatcher {
                 self.context.held.release(call.id, call.round);
                 continue;
             };
-            self.start(lane, call);
+            self.start(lane, call, term);
         }
         // Due calls were moved out of the way, or a lane can take more at once (its rate's next token).
         let again = claims.put_off > 0 || wants.iter().any(|want| self.has_more(want));
@@ -210,10 +212,12 @@ impl Dispatcher {
         })
     }
 
-    fn start(&self, lane: Arc<Lane>, call: crate::domain::call::Claimed) {
+    fn start(&self, lane: Arc<Lane>, call: crate::domain::call::Claimed, term: u64) {
         let slot = Slot::take(&lane, &self.context.nudges.slot);
-        self.attempts
-            .spawn("attempt", attempt(self.context.clone(), lane, call, slot));
+        self.attempts.spawn(
+            "attempt",
+            attempt(self.context.clone(), lane, call, slot, term),
+        );
     }
 
     /// Claims for all leaves at once; where that meets another claim for the same key again and again, leaf

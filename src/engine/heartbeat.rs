@@ -116,9 +116,10 @@ impl Heartbeat {
                 // What was claimed is in doubt for the others; this instance starts anew.
                 context.lease.lost();
                 let name = &context.identity.name;
+                let last_beat = context.last_beat.load(Ordering::SeqCst);
                 context
                     .store
-                    .register(id, name, dispatch.lease, &leaves)
+                    .register(id, name, dispatch.lease, &leaves, last_beat)
                     .await?;
                 context.lease.renewed(asked, dispatch.lease);
                 context.store.notify("leafhopper_instance").await?;

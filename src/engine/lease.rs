@@ -4,7 +4,7 @@
 //! hour must not find its lease still running (`clock_gettime(2)`, `CLOCK_BOOTTIME`).
 
 use std::{
-    sync::atomic::{AtomicU64, Ordering},
+    sync::{Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
 
@@ -24,28 +24,62 @@ impl BootTime {
 }
 
 /// Until when this instance may send. Starts run out.
+///
+/// A term is a time without a gap: once the lease has run out, others may have taken over what was claimed
+/// before, and a renewal does not give it back.
 #[derive(Debug, Default)]
 pub(crate) struct Lease {
-    until_millis: AtomicU64,
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    until: Option<BootTime>,
+    term: u64,
 }
 
 impl Lease {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// The lease was renewed by a request that was made at `asked`. A tenth of it is kept back: the
     /// database's clock may run a little faster than this one.
     pub(crate) fn renewed(&self, asked: BootTime, lease: Duration) {
-        let until = asked.0 + lease - lease / 10;
-        let millis = u64::try_from(until.as_millis()).unwrap_or(u64::MAX);
-        self.until_millis.fetch_max(millis, Ordering::SeqCst);
+        let mut state = self.state();
+        // Not whether it still ran at `asked`: the request may have been carried out much later.
+        if !state.runs() {
+            state.term += 1;
+        }
+        let until = BootTime(asked.0 + lease - lease / 10);
+        state.until = state.until.max(Some(until));
     }
 
     /// Somebody else took over.
     pub(crate) fn lost(&self) {
-        self.until_millis.store(0, Ordering::SeqCst);
+        self.state().until = None;
+    }
+
+    /// The latest term.
+    pub(crate) fn term(&self) -> u64 {
+        self.state().term
     }
 
     /// Whether something may be sent now.
     pub(crate) fn runs(&self) -> bool {
-        BootTime::now().0.as_millis() < u128::from(self.until_millis.load(Ordering::SeqCst))
+        self.state().runs()
+    }
+
+    /// Whether what was claimed in that term may be sent now.
+    pub(crate) fn runs_in(&self, term: u64) -> bool {
+        let state = self.state();
+        state.term == term && state.runs()
+    }
+}
+
+impl State {
+    fn runs(&self) -> bool {
+        self.until.is_some_and(|until| BootTime::now() < until)
     }
 }
 
@@ -70,5 +104,27 @@ mod tests {
             Duration::from_secs(30),
         );
         assert!(!lease.runs(), "the last tenth is kept back");
+    }
+
+    #[test]
+    fn what_was_claimed_before_a_gap_is_not_sent_after_it() {
+        let lease = Lease::default();
+        let long = Duration::from_secs(30);
+        lease.renewed(BootTime::now(), long);
+        let term = lease.term();
+        lease.renewed(BootTime::now(), long);
+        assert!(lease.runs_in(term), "a renewal in time goes on");
+        lease.lost();
+        assert!(!lease.runs_in(term));
+        lease.renewed(BootTime::now(), long);
+        assert!(lease.runs() && !lease.runs_in(term));
+
+        let lease = Lease::default();
+        let now = BootTime::now();
+        lease.renewed(BootTime(now.0.saturating_sub(long)), long);
+        let term = lease.term();
+        assert!(!lease.runs_in(term), "it has run out by itself");
+        lease.renewed(now, long);
+        assert!(lease.runs() && !lease.runs_in(term));
     }
 }

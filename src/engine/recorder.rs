@@ -228,68 +228,72 @@ async fn write(context: &Shared, alone: &Tasks, group: Vec<Recording>, end: &Can
     let (confirmed, other): (Vec<_>, Vec<_>) = group
         .into_iter()
         .partition(|r| matches!(r.entry, Entry::Confirmed(_)));
+    let mut failures = 0;
     for part in [confirmed, other] {
         let mut waiting = vec![part];
         while let Some(part) = waiting.pop().filter(|part| !part.is_empty()) {
-            let left = match part.len() {
-                // Alone it may wait for as long as it takes, and nobody waits behind it.
-                1 if !waiting.is_empty() => {
-                    let (context, end) = (context.clone(), end.clone());
-                    alone.spawn("record one", async move {
-                        until_recorded(&context, part, &end).await
-                    });
-                    continue;
-                }
-                _ => try_group(context, part).await,
-            };
-            match left {
+            match try_group(context, part).await {
                 Ok(locked) => {
+                    failures = 0;
                     for recording in locked {
-                        let (context, end) = (context.clone(), end.clone());
-                        alone.spawn("record one", async move {
-                            until_recorded(&context, vec![recording], &end).await;
-                        });
+                        one_by_itself(context, alone, recording, end);
                     }
                 }
-                Err((part, error)) if error.code().is_some() && part.len() > 1 => {
-                    let mut part = part;
-                    let half = part.split_off(part.len() / 2);
-                    waiting.push(half);
-                    waiting.push(part);
-                }
-                Err((part, _)) => {
-                    let (context, end) = (context.clone(), end.clone());
-                    if part.len() == 1 {
-                        alone.spawn("record one", async move {
-                            until_recorded(&context, part, &end).await;
-                        });
-                    } else {
-                        // The database is away: everything waits, this writer too.
-                        until_recorded(&context, part, &end).await;
+                Err((mut part, error)) => match (part.len(), error.code()) {
+                    // It may wait for as long as it takes, and nobody waits behind it.
+                    (1, _) => {
+                        if let Some(recording) = part.pop() {
+                            one_by_itself(context, alone, recording, end);
+                        }
                     }
-                }
+                    // One of them is in the way.
+                    (_, Some(_)) => {
+                        let half = part.split_off(part.len() / 2);
+                        waiting.push(half);
+                        waiting.push(part);
+                    }
+                    // The database is away: everything waits, this writer too.
+                    (_, None) => {
+                        failures += 1;
+                        waiting.push(part);
+                        tokio::select! {
+                            () = end.cancelled() => return,
+                            () = tokio::time::sleep(backoff().delay(failures, None)) => {}
+                        }
+                    }
+                },
             }
         }
     }
 }
 
-/// Tries until the group is recorded, or the process ends without it.
-async fn until_recorded(context: &Shared, mut group: Vec<Recording>, end: &CancellationToken) {
+fn one_by_itself(context: &Shared, alone: &Tasks, recording: Recording, end: &CancellationToken) {
+    let (context, end) = (context.clone(), end.clone());
+    alone.spawn("record one", async move {
+        until_recorded(&context, recording, &end).await;
+    });
+}
+
+/// Tries until it is recorded, or the process ends without it.
+async fn until_recorded(context: &Shared, recording: Recording, end: &CancellationToken) {
     let mut failures = 0;
-    while !group.is_empty() {
-        failures += 1;
-        group = match try_group(context, group).await {
+    let mut left = vec![recording];
+    loop {
+        left = match try_group(context, left).await {
             Ok(locked) => locked,
             Err((mut group, error)) => {
-                if let ([recording], true) = (group.as_mut_slice(), error.is_content()) {
-                    recording.entry.give_up_content();
+                if error.is_content() {
+                    for recording in &mut group {
+                        recording.entry.give_up_content();
+                    }
                 }
                 group
             }
         };
-        if group.is_empty() {
+        if left.is_empty() {
             return;
         }
+        failures += 1;
         tokio::select! {
             () = end.cancelled() => return,
             () = tokio::time::sleep(backoff().delay(failures, None)) => {}

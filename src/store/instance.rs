@@ -27,7 +27,7 @@ pub struct Member {
 }
 
 impl Store {
-    /// Writes this instance's row; nothing where it is there already.
+    /// Writes this instance's row, with the beat after `last_beat`; nothing where it is there already.
     ///
     /// # Errors
     /// The database did not answer.
@@ -37,6 +37,7 @@ impl Store {
         name: &str,
         lease: Duration,
         leaves: &str,
+        last_beat: i64,
     ) -> Result<(), StoreError> {
         self.write(
             "register the instance",
@@ -47,6 +48,7 @@ impl Store {
                 (&name, Type::TEXT),
                 (&lease.as_secs_f64(), Type::FLOAT8),
                 (&leaves, Type::TEXT),
+                (&last_beat, Type::INT8),
             ],
         )
         .await

@@ -118,6 +118,18 @@ impl StoreError {
         }
     }
 
+    /// The server's error code, where it refused the connection itself: a login, a database that is not there.
+    #[must_use]
+    pub fn refused_connection(&self) -> Option<&SqlState> {
+        match &self.cause {
+            Cause::NoConnection(error) => match error.as_ref() {
+                deadpool_postgres::PoolError::Backend(error) => error.code(),
+                _ => None,
+            },
+            Cause::Statement(_) | Cause::Row { .. } | Cause::Other(_) => None,
+        }
+    }
+
     /// The message that a function of the contract refused with, and its hint.
     #[must_use]
     pub fn refusal(&self) -> Option<(String, Option<String>)> {

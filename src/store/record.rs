@@ -130,7 +130,7 @@ impl Store {
     /// Records a group of confirmations; all of it or, on an error, nothing that is known of.
     ///
     /// # Errors
-    /// It is safe to record the group again: what is recorded answers [`Confirmed::Again`].
+    /// It is safe to record the group again: what is recorded already answers as it did.
     pub async fn record_confirmed(
         &self,
         instance: &str,
@@ -185,7 +185,7 @@ impl Store {
     /// Records a group of attempts that did not confirm, made by one instance.
     ///
     /// # Errors
-    /// It is safe to record the group again; the history may then name an attempt twice.
+    /// It is safe to record the group again: what is recorded already changes nothing.
     pub async fn record_other(
         &self,
         instance: Uuid,
