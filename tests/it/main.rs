@@ -19,4 +19,6 @@ mod g07_cancelled_means_not_sent;
 mod g09_order;
 mod g10_isolation;
 mod instruments;
+mod limits;
 mod tidy;
+mod times;
