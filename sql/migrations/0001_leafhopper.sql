@@ -265,8 +265,6 @@ CREATE TABLE leafhopper.result (
     -- The number of the attempt that was confirmed, where one was.
     attempt      integer,
     attempts     integer     NOT NULL DEFAULT 0,
-    -- The number of the attempt that was answered; NULL for a word.
-    attempt      integer,
     status       integer     NOT NULL,
     headers      jsonb       NOT NULL DEFAULT '{}',
     body         jsonb,
