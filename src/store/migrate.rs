@@ -18,17 +18,29 @@ pub struct Migration {
 }
 
 /// All migrations, in order.
-pub const MIGRATIONS: &[Migration] = &[Migration {
-    version: 1,
-    name: "leafhopper",
-    sql: include_str!("../../sql/migrations/0001_leafhopper.sql"),
-}];
+pub const MIGRATIONS: &[Migration] = &[
+    Migration {
+        version: 1,
+        name: "tables",
+        sql: include_str!("../../sql/migrations/0001_tables.sql"),
+    },
+    Migration {
+        version: 2,
+        name: "trigger_and_view",
+        sql: include_str!("../../sql/migrations/0002_trigger_and_view.sql"),
+    },
+    Migration {
+        version: 3,
+        name: "functions",
+        sql: include_str!("../../sql/migrations/0003_functions.sql"),
+    },
+];
 
 const SCHEMA_EXISTS: &str = include_str!("../../sql/queries/schema_exists.sql");
 const SCHEMA_VERSION: &str = include_str!("../../sql/queries/schema_version.sql");
 
 /// The schema that this program is written for.
-pub const KNOWN: i32 = 1;
+pub const KNOWN: i32 = 3;
 
 /// One at a time over all processes: an advisory lock of the transaction, which a pooler can't strand.
 const LOCK: &str = "SELECT pg_advisory_xact_lock(hashtext('leafhopper.migrate'))";

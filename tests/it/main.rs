@@ -27,6 +27,7 @@ mod g09_order;
 mod g10_isolation;
 mod instruments;
 mod limits;
+mod migrations;
 mod notifications;
 mod open_transactions;
 mod outbox;

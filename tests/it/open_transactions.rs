@@ -63,30 +63,36 @@ async fn an_open_transaction_of_an_app_holds_up_only_the_calls_it_speaks_of() {
         "BEGIN; \
          SELECT leafhopper.confirm('leaf', 'in flight', 200); \
          SELECT leafhopper.confirm('leaf', 'reset', 200); \
-         SELECT leafhopper.confirm('leaf', 'not yet there', 200); \
+         SELECT leafhopper.confirm('leaf', 'new ' || n, 200) FROM generate_series(1, 6) AS n; \
          SELECT leafhopper.cancel({cancelled}, 'stop'); \
          SELECT leafhopper.cancel({later}, 'stop')"
     ))
     .await;
     fifty_others_are_prompt(&bed.app, "leaf", "before the answer").await;
-    // Their answers can't be recorded yet. One more appears whose key the open transaction speaks of.
+    // Their answers can't be recorded yet; nor can those of calls that appear now and whose keys the open
+    // transaction speaks of.
     gate.open();
-    let new = bed.app.insert(keyed("leaf", "not yet there")).await;
-    bed.leaf.until_requests("not yet there", 1).await;
+    let mut answered = vec![flight, cancelled, reset];
+    for n in 1..=6 {
+        let key = format!("new {n}");
+        answered.push(bed.app.insert(keyed("leaf", &key)).await);
+        bed.leaf.until_requests(&key, 1).await;
+    }
     fifty_others_are_prompt(&bed.app, "leaf", "after the answer").await;
-    for id in [flight, cancelled, reset, new] {
-        assert_eq!(bed.app.state(id).await, "dispatching");
+    for id in &answered {
+        assert_eq!(bed.app.state(*id).await, "dispatching");
     }
 
     open.execute("COMMIT").await;
-    for id in [flight, cancelled, reset, new] {
+    for id in answered {
         bed.app.until_state(id, "confirmed").await;
     }
     bed.app.until_state(later, "cancelled").await;
     for (key, source) in [
         ("in flight", "application"),
         ("reset", "application"),
-        ("not yet there", "application"),
+        ("new 1", "application"),
+        ("new 6", "application"),
         ("cancelled", "response"),
     ] {
         let results = bed.app.results("leaf", key).await;

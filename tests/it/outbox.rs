@@ -46,6 +46,8 @@ path :: '/a%2f..%2Fb' :: path_has_no_dot_segment_in_any_encoding
 path :: '/a%5c..%5cb' :: path_has_no_dot_segment_in_any_encoding
 path :: '/a/%252e%252e/b' :: path_has_no_dot_segment_in_any_encoding
 path :: '/a%25252f%25252e/b' :: path_has_no_dot_segment_in_any_encoding
+path :: '/a{b}' :: path_has_no_character_that_a_url_must_escape
+path :: '/a?b="c"' :: path_has_no_character_that_a_url_must_escape
 path :: '/%' :: path_percent_signs_are_escapes
 path :: '/%2' :: path_percent_signs_are_escapes
 path :: '/%zz' :: path_percent_signs_are_escapes

@@ -47,29 +47,32 @@ async fn an_insert_needs_no_sidecar() {
     insert("before any ran", &mut keys).await;
     let config = bed.config("").dispatch("lease = \"1s\"");
     let mut sidecar = config.start().await;
+    until_confirmed(&bed, &keys).await;
     until_sleeping(&bed.app).await;
     sidecar.signal(Signal::STOP);
     insert("while it is stopped", &mut keys).await;
     sidecar.signal(Signal::CONT);
     insert("while it runs", &mut keys).await;
+    // What is under way at a kill would be in doubt.
+    until_confirmed(&bed, &keys).await;
     sidecar.kill();
     insert("after it was killed", &mut keys).await;
     sidecar.restart().await;
-    for key in &keys {
-        until(&format!("{key} is confirmed"), async || {
-            match bed.app.results("leaf", key).await.len() {
-                1 => Ok(()),
-                n => Err((
-                    n,
-                    bed.app
-                        .rows("SELECT key, state, reason FROM leafhopper.call")
-                        .await,
-                )),
-            }
-        })
-        .await;
-    }
+    until_confirmed(&bed, &keys).await;
     bed.leaf.assert_each_effect_once(&keys);
+}
+
+async fn until_confirmed(bed: &Bed, keys: &[String]) {
+    until("all are confirmed", async || {
+        let left = "SELECT key, state, reason FROM leafhopper.call WHERE state <> 'confirmed'";
+        match bed.app.rows(left).await {
+            left if left.is_empty() => Ok(()),
+            left => Err(left),
+        }
+    })
+    .await;
+    let results = bed.app.rows("SELECT key FROM leafhopper.result").await;
+    assert_eq!(results.len(), keys.len());
 }
 
 #[tokio::test]

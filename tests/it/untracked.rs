@@ -6,33 +6,34 @@ use serde_json::{Value, json};
 
 use crate::harness::{
     Bed,
-    app::keyed,
+    app::{Call, keyed},
     sidecar::Config,
     wait::{holds_for, until},
 };
 
+/// Calls of each kind that the insert trigger tells apart.
+fn rows(kind: &str) -> [Call; 5] {
+    let batch = uuid::Uuid::from_u128(7);
+    let key = |name: &str| keyed("leaf", &format!("{kind} {name}"));
+    [
+        key("plain"),
+        key("later").set("not_before", "2100-01-01T00:00:00Z"),
+        key("ordered").set("ordering_key", kind),
+        key("follow-up")
+            .batch(batch)
+            .set("run_when", "batch_failed"),
+        key("full")
+            .batch(batch)
+            .set("priority", 3)
+            .set("timeout", "2 s")
+            .set("credential", "c")
+            .set("deadline", "infinity"),
+    ]
+}
+
 #[tokio::test]
 async fn an_insert_without_triggers_is_visible_and_taken_up() {
     let bed = Bed::new().await;
-    // As it would be, and as it is.
-    let rows = |kind: &str| {
-        let batch = uuid::Uuid::from_u128(7);
-        let key = |name: &str| keyed("leaf", &format!("{kind} {name}"));
-        [
-            key("plain"),
-            key("later").set("not_before", "2100-01-01T00:00:00Z"),
-            key("ordered").set("ordering_key", kind),
-            key("follow-up")
-                .batch(batch)
-                .set("run_when", "batch_failed"),
-            key("full")
-                .batch(batch)
-                .set("priority", 3)
-                .set("timeout", "2 s")
-                .set("credential", "c")
-                .set("deadline", "infinity"),
-        ]
-    };
     let mut tracked = Vec::new();
     for row in rows("tracked") {
         tracked.push(bed.app.insert(row).await);

@@ -239,7 +239,7 @@ fn the_policy_is_the_configured_one_or_what_leaf_and_method_offer() {
 
 #[test]
 fn each_reason_is_a_word_that_the_database_takes() {
-    let migration = include_str!("../../../sql/migrations/0001_leafhopper.sql");
+    let migration = include_str!("../../../sql/migrations/0001_tables.sql");
     for reason in [
         FailReason::Rejected,
         FailReason::AttemptsExhausted,

@@ -1,0 +1,414 @@
+-- The tables: what the app writes, and what the sidecar keeps.
+-- Locks:    none that anybody waits for; all of it is new.
+-- Breaking: no.
+--
+-- Who writes what: the app writes outbox (INSERT only) and batch; the sidecar writes all else.
+-- States and reasons are text with a CHECK, not enums: a new one must not need a type that poolers and
+-- older clients look up by name.
+
+CREATE SCHEMA IF NOT EXISTS leafhopper;
+
+-- What is applied. A program that knows less than `oldest_reader` refuses to run. Its own row comes first
+-- in each migration, so that of two at once one fails before it has changed anything.
+CREATE TABLE leafhopper.schema_version (
+    version       integer     PRIMARY KEY,
+    name          text        NOT NULL,
+    oldest_reader integer     NOT NULL,
+    applied_at    timestamptz NOT NULL DEFAULT now()
+);
+INSERT INTO leafhopper.schema_version (version, name, oldest_reader) VALUES (1, 'tables', 1);
+
+-- ---------------------------------------------------------------------------------------------------
+-- The intent, as the app said it. Written once, never updated.
+-- ---------------------------------------------------------------------------------------------------
+CREATE TABLE leafhopper.outbox (
+    id            bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    leaf          text        NOT NULL,
+    key           text        NOT NULL DEFAULT gen_random_uuid()::text,
+    method        text        NOT NULL DEFAULT 'POST',
+    path          text        NOT NULL,
+    headers       jsonb       NOT NULL DEFAULT '{}',
+    body          jsonb,
+    body_raw      bytea,
+    content_type  text,
+    batch_id      uuid,
+    run_when      text        NOT NULL DEFAULT 'ready',
+    ordering_key  text,
+    priority      smallint    NOT NULL DEFAULT 0,
+    not_before    timestamptz,
+    deadline      timestamptz,
+    max_attempts  integer,
+    timeout       interval,
+    credential    text,
+    probe         jsonb,
+    compensate    jsonb,
+    meta          jsonb       NOT NULL DEFAULT '{}',
+    created_at    timestamptz NOT NULL DEFAULT now(),
+    -- The call whose effect this one undoes; only the sidecar writes it.
+    undoes        bigint,
+
+    CONSTRAINT leaf_is_1_to_100_characters
+        CHECK (char_length(leaf) BETWEEN 1 AND 100),
+    CONSTRAINT key_is_1_to_200_characters
+        CHECK (char_length(key) BETWEEN 1 AND 200),
+    CONSTRAINT key_does_not_end_in_undo_and_digits
+        CHECK ((key ~ ':undo:[0-9]+$') = (undoes IS NOT NULL)),
+    CONSTRAINT method_is_get_head_post_put_patch_or_delete
+        CHECK (method IN ('GET', 'HEAD', 'POST', 'PUT', 'PATCH', 'DELETE')),
+    CONSTRAINT path_starts_with_exactly_one_slash
+        CHECK (path ~ '^/([^/]|$)'),
+    CONSTRAINT path_is_visible_ascii_without_backslash_or_fragment
+        CHECK (path ~ '^[!-~]+$' AND path !~ '[\\#]'),
+    CONSTRAINT path_has_no_dot_segment_in_any_encoding
+        CHECK (split_part(path, '?', 1)
+               !~* '(^|/|%(25)*(2f|5c))(\.|%(25)*2e){1,2}(;|$|/|%(25)*(2f|5c))'),
+    -- What a URL parser would write in another way: the request must be the one that was asked for.
+    CONSTRAINT path_has_no_character_that_a_url_must_escape
+        CHECK (split_part(path, '?', 1) !~ '["<>{}`]' AND path !~ '[?].*["''<>]'),
+    CONSTRAINT path_percent_signs_are_escapes
+        CHECK (path !~* '%([^0-9a-f]|.[^0-9a-f]|.?$)'),
+    CONSTRAINT path_is_at_most_8000_characters
+        CHECK (char_length(path) <= 8000),
+    CONSTRAINT headers_are_an_object_of_strings
+        CHECK (jsonb_typeof(headers) = 'object'
+               AND NOT jsonb_path_exists(headers, '$.keyvalue() ? (@.value.type() != "string")', silent => true)),
+    CONSTRAINT header_names_are_http_tokens
+        CHECK (NOT jsonb_path_exists(headers,
+               '$.keyvalue() ? (!(@.key like_regex "^[-!#$%&''*+.^_`|~0-9A-Za-z]+$"))', silent => true)),
+    CONSTRAINT header_names_are_unique_in_any_case
+        CHECK (headers = '{}'
+               OR jsonb_array_length(jsonb_path_query_array(headers, '$.keyvalue()', silent => true))
+                = jsonb_array_length(jsonb_path_query_array(lower(headers::text)::jsonb, '$.keyvalue()', silent => true))),
+    CONSTRAINT header_values_are_visible_ascii
+        CHECK (NOT jsonb_path_exists(headers,
+               '$.keyvalue() ? (!(@.value like_regex "^([!-~]([ -~]*[!-~])?)?$"))', silent => true)),
+    CONSTRAINT headers_do_not_frame_or_route
+        CHECK (NOT jsonb_path_exists(headers,
+               '$.keyvalue() ? (@.key like_regex "^(host|content-length|connection|keep-alive|proxy-connection|proxy-authenticate|proxy-authorization|te|trailer|transfer-encoding|upgrade|expect)$" flag "i")', silent => true)),
+    CONSTRAINT content_type_is_not_among_the_headers
+        CHECK (NOT jsonb_path_exists(headers, '$.keyvalue() ? (@.key like_regex "^content-type$" flag "i")', silent => true)),
+    CONSTRAINT only_one_of_body_and_body_raw
+        CHECK (body IS NULL OR body_raw IS NULL),
+    CONSTRAINT content_type_goes_with_body_raw_and_only_with_it
+        CHECK ((body_raw IS NOT NULL) = (content_type IS NOT NULL)),
+    CONSTRAINT content_type_is_visible_ascii
+        CHECK (content_type ~ '^[!-~]([ -~]{0,198}[!-~])?$'),
+    CONSTRAINT run_when_is_ready_or_a_batch_phase
+        CHECK (run_when IN ('ready', 'batch_succeeded', 'batch_failed', 'batch_settled')),
+    CONSTRAINT run_when_other_than_ready_needs_a_batch
+        CHECK (run_when = 'ready' OR batch_id IS NOT NULL),
+    CONSTRAINT ordering_key_is_1_to_200_characters
+        CHECK (char_length(ordering_key) BETWEEN 1 AND 200),
+    CONSTRAINT max_attempts_is_at_least_1
+        CHECK (max_attempts >= 1),
+    CONSTRAINT timeout_is_above_zero_and_at_most_a_day
+        CHECK (timeout > interval '0' AND timeout <= interval '1 day'),
+    CONSTRAINT credential_is_1_to_200_characters
+        CHECK (char_length(credential) BETWEEN 1 AND 200),
+    CONSTRAINT probe_is_an_object_with_a_path
+        CHECK (probe IS NULL OR coalesce(
+               jsonb_typeof(probe) = 'object'
+               AND jsonb_typeof(probe -> 'path') = 'string' AND probe ->> 'path' LIKE '/%'
+               AND coalesce(probe ->> 'method' IN ('GET', 'HEAD'), true)
+               AND NOT jsonb_path_exists(probe,
+                   '$.keyvalue() ? (!(@.key like_regex "^(method|path|found|settle|max_probes)$"))', silent => true), false)),
+    CONSTRAINT compensate_is_an_object_with_method_and_path
+        CHECK (compensate IS NULL OR coalesce(
+               jsonb_typeof(compensate) = 'object'
+               AND compensate ->> 'method' IN ('GET', 'HEAD', 'POST', 'PUT', 'PATCH', 'DELETE')
+               AND jsonb_typeof(compensate -> 'path') = 'string' AND compensate ->> 'path' LIKE '/%'
+               AND NOT jsonb_path_exists(compensate,
+                   '$.keyvalue() ? (!(@.key like_regex "^(method|path|body)$"))', silent => true), false)),
+    CONSTRAINT meta_is_an_object
+        CHECK (jsonb_typeof(meta) = 'object')
+);
+
+-- Look-ups by effect key: siblings of a call, confirm(), forget().
+CREATE INDEX outbox_key ON leafhopper.outbox (leaf, key);
+-- The calls of one batch.
+CREATE INDEX outbox_batch ON leafhopper.outbox (batch_id) WHERE batch_id IS NOT NULL;
+
+-- ---------------------------------------------------------------------------------------------------
+-- Where a live call stands. One narrow row for each call that is not final; deleted when it ends.
+-- ---------------------------------------------------------------------------------------------------
+CREATE TABLE leafhopper.dispatch (
+    call_id          bigint      PRIMARY KEY,
+    leaf             text        NOT NULL,
+    -- The effect key that excludes others; a compensation holds the key that it undoes.
+    key              text        NOT NULL,
+    ordering_key     text,
+    batch_id         uuid,
+    run_when         text        NOT NULL,
+    priority         smallint    NOT NULL,
+    credential       text,
+    timeout          interval,
+    deadline         timestamptz,
+    state            text        NOT NULL DEFAULT 'pending',
+    -- Why a pending call may not be claimed whatever the time:
+    --   arrived  has an ordering key and was not looked at yet
+    --   order    another call of its ordering key is the head
+    --   key      another call of its effect key is under way, in doubt or parked
+    --   batch    a follow-up whose phase has not begun
+    held             text,
+    -- NULL: due since it was enqueued ("fresh"). In doubt: when it is looked at next.
+    due_at           timestamptz,
+    enqueued_at      timestamptz NOT NULL,
+    -- What is spent of max_attempts, and every claim ever made; the latter numbers the attempts.
+    attempts         integer     NOT NULL DEFAULT 0,
+    tries            integer     NOT NULL DEFAULT 0,
+    -- Probes whose answer was unclear, in this doubt.
+    probes           integer     NOT NULL DEFAULT 0,
+    crashes          integer     NOT NULL DEFAULT 0,
+    -- The latest claim. It stays when the claim is over: "no newer attempt has begun" is that these match.
+    instance         uuid,
+    round            bigint,
+    claimed_at       timestamptz,
+    -- When the latest attempt can last have been alive.
+    alive_until      timestamptz,
+    first_claimed_at timestamptz,
+    give_up_at       timestamptz,
+    in_doubt_since   timestamptz,
+    -- In doubt and to be resolved by sending the same request again.
+    resend           boolean     NOT NULL DEFAULT false,
+    -- The leaf has said that the effect exists, without showing it.
+    exists_said      boolean     NOT NULL DEFAULT false,
+    -- The reason given to cancel() while a request was under way or in doubt.
+    cancel_requested text,
+    reason           text,
+    last_status      integer,
+    last_error       text,
+
+    CONSTRAINT dispatch_state_is_known
+        CHECK (state IN ('pending', 'dispatching', 'accepted', 'in_doubt', 'parked')),
+    CONSTRAINT held_calls_are_pending
+        CHECK (held IS NULL OR state = 'pending'),
+    CONSTRAINT held_is_known
+        CHECK (held IN ('arrived', 'order', 'key', 'batch')),
+    CONSTRAINT dispatching_names_its_claim
+        CHECK (state <> 'dispatching' OR (instance IS NOT NULL AND round IS NOT NULL
+               AND claimed_at IS NOT NULL AND alive_until IS NOT NULL)),
+    CONSTRAINT in_doubt_has_a_time_to_look
+        CHECK (state <> 'in_doubt' OR (in_doubt_since IS NOT NULL AND due_at IS NOT NULL)),
+    CONSTRAINT parked_says_why
+        CHECK (state <> 'parked' OR reason IS NOT NULL)
+) WITH (fillfactor = 85, autovacuum_vacuum_scale_factor = 0.05, autovacuum_vacuum_threshold = 1000);
+
+-- Claim: fresh calls of a leaf, most urgent first. The only index beside the key that a fresh row enters.
+CREATE INDEX dispatch_fresh ON leafhopper.dispatch (leaf, priority, call_id)
+    WHERE state = 'pending' AND held IS NULL AND due_at IS NULL;
+-- Claim: what becomes due later (not_before, retries, deferred).
+CREATE INDEX dispatch_timed ON leafhopper.dispatch (leaf, due_at)
+    WHERE state = 'pending' AND held IS NULL AND due_at IS NOT NULL;
+-- Claim and resolver: calls in doubt that are due.
+CREATE INDEX dispatch_doubt ON leafhopper.dispatch (leaf, due_at)
+    WHERE state = 'in_doubt';
+-- G4: for one (leaf, key) at most one call under way, in doubt or parked, over all instances.
+CREATE UNIQUE INDEX dispatch_one_at_a_time ON leafhopper.dispatch (leaf, key)
+    WHERE state IN ('dispatching', 'in_doubt', 'parked');
+-- G9: for one (leaf, ordering_key) at most one head.
+CREATE UNIQUE INDEX dispatch_one_head ON leafhopper.dispatch (leaf, ordering_key)
+    WHERE ordering_key IS NOT NULL AND (held IS NULL OR held = 'key');
+-- Promotion of what waits for a key or behind a head.
+CREATE INDEX dispatch_held_key ON leafhopper.dispatch (leaf, key) WHERE held = 'key';
+CREATE INDEX dispatch_held_order ON leafhopper.dispatch (leaf, ordering_key, call_id) WHERE held = 'order';
+CREATE INDEX dispatch_arrived ON leafhopper.dispatch (call_id) WHERE held = 'arrived';
+-- Expirer: what ends by itself while it waits.
+CREATE INDEX dispatch_ends ON leafhopper.dispatch (least(deadline, give_up_at))
+    WHERE state = 'pending' AND (deadline IS NOT NULL OR give_up_at IS NOT NULL);
+-- Batch sweep.
+CREATE INDEX dispatch_batch ON leafhopper.dispatch (batch_id) WHERE batch_id IS NOT NULL;
+
+-- ---------------------------------------------------------------------------------------------------
+-- Every final call that has no result of its own.
+-- ---------------------------------------------------------------------------------------------------
+CREATE TABLE leafhopper.finished (
+    call_id     bigint      PRIMARY KEY,
+    batch_id    uuid,
+    state       text        NOT NULL,
+    reason      text,
+    attempts    integer     NOT NULL DEFAULT 0,
+    last_status integer,
+    last_error  text,
+    -- Confirmed from this generation of the key's result.
+    generation  integer,
+    -- This end cancels its batch, and the batch's own row does not say so yet. Writing this row is the
+    -- announcement: the claim looks for it. So no failing call ever waits for the batch's row.
+    fails_batch boolean     NOT NULL DEFAULT false,
+    finished_at timestamptz NOT NULL DEFAULT now(),
+
+    CONSTRAINT finished_state_is_final
+        CHECK (state IN ('confirmed', 'failed', 'cancelled', 'expired')),
+    CONSTRAINT confirmed_names_its_result
+        CHECK ((state = 'confirmed') = (generation IS NOT NULL)),
+    CONSTRAINT failed_says_why
+        CHECK (state <> 'failed'
+               OR reason IN ('rejected', 'attempts_exhausted', 'gave_up', 'key_conflict', 'unsendable')),
+    CONSTRAINT only_calls_of_a_batch_fail_it
+        CHECK (NOT fails_batch OR batch_id IS NOT NULL)
+);
+
+CREATE INDEX finished_batch ON leafhopper.finished (batch_id) WHERE batch_id IS NOT NULL;
+-- The claim's guard, and the batcher: which batches are cancelled without their row saying so?
+CREATE INDEX finished_fails_batch ON leafhopper.finished (batch_id) WHERE fails_batch;
+-- Lists of what failed, newest first.
+CREATE INDEX finished_state ON leafhopper.finished (state, finished_at) WHERE state <> 'confirmed';
+
+-- ---------------------------------------------------------------------------------------------------
+-- The durable record: what the leaf confirmed. Written once, never overwritten.
+-- ---------------------------------------------------------------------------------------------------
+CREATE TABLE leafhopper.result (
+    leaf         text        NOT NULL,
+    key          text        NOT NULL,
+    generation   integer     NOT NULL,
+    seq          bigint      GENERATED ALWAYS AS IDENTITY,
+    call_id      bigint,
+    -- The number of the attempt that was confirmed, where one was.
+    attempt      integer,
+    attempts     integer     NOT NULL DEFAULT 0,
+    status       integer     NOT NULL,
+    headers      jsonb       NOT NULL DEFAULT '{}',
+    body         jsonb,
+    body_raw     bytea,
+    truncated    boolean     NOT NULL DEFAULT false,
+    source       text        NOT NULL,
+    weak         boolean     NOT NULL DEFAULT false,
+    -- SHA-256 over method, path and body of the request; NULL agrees with all.
+    request_hash bytea,
+    confirmed_at timestamptz NOT NULL DEFAULT now(),
+    undone_at    timestamptz,
+
+    PRIMARY KEY (leaf, key, generation),
+    CONSTRAINT generation_starts_at_1
+        CHECK (generation >= 1),
+    CONSTRAINT source_is_response_adopted_application_or_operator
+        CHECK (source IN ('response', 'adopted', 'application', 'operator')),
+    CONSTRAINT only_one_of_result_body_and_body_raw
+        CHECK (body IS NULL OR body_raw IS NULL),
+    CONSTRAINT status_is_an_http_status
+        CHECK (status BETWEEN 100 AND 999)
+);
+
+CREATE UNIQUE INDEX result_seq ON leafhopper.result (seq);
+
+-- ---------------------------------------------------------------------------------------------------
+-- The history that people read: attempts that did not confirm, and second confirmations.
+-- ---------------------------------------------------------------------------------------------------
+CREATE TABLE leafhopper.attempt (
+    id          bigint      GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    call_id     bigint      NOT NULL,
+    attempt     integer     NOT NULL,
+    started_at  timestamptz,
+    finished_at timestamptz NOT NULL DEFAULT now(),
+    class       text        NOT NULL,
+    status      integer,
+    error       text,
+    body        text,
+    instance    text,
+
+    CONSTRAINT attempt_class_is_known
+        CHECK (class IN ('confirmed_again', 'exists', 'retry', 'in_doubt', 'failed', 'probe_absent', 'probe_unclear'))
+);
+
+CREATE INDEX attempt_call ON leafhopper.attempt (call_id, id);
+
+-- ---------------------------------------------------------------------------------------------------
+-- Batches: an optional row that gives a batch its options.
+-- ---------------------------------------------------------------------------------------------------
+CREATE TABLE leafhopper.batch (
+    id             uuid        PRIMARY KEY,
+    name           text,
+    allow_failures boolean     NOT NULL DEFAULT false,
+    sealed         boolean     NOT NULL DEFAULT true,
+    undo_order     text        NOT NULL DEFAULT 'newest_first',
+    created_at     timestamptz NOT NULL DEFAULT now(),
+    state          text        NOT NULL DEFAULT 'open',
+    finished_at    timestamptz,
+
+    CONSTRAINT undo_order_is_newest_first_or_any
+        CHECK (undo_order IN ('newest_first', 'any')),
+    CONSTRAINT batch_state_is_known
+        CHECK (state IN ('open', 'closing', 'succeeded', 'cancelling', 'compensating', 'cancelled', 'finished'))
+);
+
+CREATE INDEX batch_live ON leafhopper.batch (state) WHERE state IN ('open', 'closing', 'cancelling', 'compensating');
+
+-- ---------------------------------------------------------------------------------------------------
+-- The sidecars, and what people told them.
+-- ---------------------------------------------------------------------------------------------------
+CREATE TABLE leafhopper.instance (
+    id           uuid        PRIMARY KEY,
+    name         text        NOT NULL,
+    started_at   timestamptz NOT NULL DEFAULT now(),
+    heartbeat_at timestamptz NOT NULL DEFAULT now(),
+    beat         bigint      NOT NULL DEFAULT 1,
+    lease        interval    NOT NULL,
+    -- By leaf: {"credentials": [...], "blocked": [...], "breaker_open": bool, "rate_limited": bool}.
+    -- An empty string among credentials and blocked stands for the leaf's own auth.
+    leaves       jsonb       NOT NULL DEFAULT '{}',
+    -- The membership that this instance's shares of the limits rest on.
+    membership   text        NOT NULL DEFAULT ''
+);
+
+CREATE TABLE leafhopper.leaf_control (
+    leaf                   text        PRIMARY KEY,
+    paused                 boolean     NOT NULL DEFAULT false,
+    hold_after_failed_head boolean     NOT NULL DEFAULT false,
+    -- A person said "resume": breakers that opened before are closed.
+    resumed_at             timestamptz,
+    updated_at             timestamptz NOT NULL DEFAULT now()
+);
+
+-- An ordering key whose head failed at a leaf that holds those behind it.
+CREATE TABLE leafhopper.order_hold (
+    leaf         text        NOT NULL,
+    ordering_key text        NOT NULL,
+    head         bigint      NOT NULL,
+    held_at      timestamptz NOT NULL DEFAULT now(),
+    PRIMARY KEY (leaf, ordering_key)
+);
+CREATE INDEX order_hold_head ON leafhopper.order_hold (head);
+
+CREATE TABLE leafhopper.operator_action (
+    id       bigint      GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    at       timestamptz NOT NULL DEFAULT now(),
+    actor    text        NOT NULL,
+    action   text        NOT NULL,
+    call_id  bigint,
+    batch_id uuid,
+    leaf     text,
+    reason   text        NOT NULL,
+    detail   jsonb       NOT NULL DEFAULT '{}'
+);
+CREATE INDEX operator_action_call ON leafhopper.operator_action (call_id) WHERE call_id IS NOT NULL;
+
+-- Which database this is. One row, written by the first instance that runs.
+CREATE TABLE leafhopper.origin (
+    only_row          boolean     PRIMARY KEY DEFAULT true CHECK (only_row),
+    system_identifier bigint      NOT NULL,
+    timeline          integer     NOT NULL,
+    database_name     text        NOT NULL,
+    database_oid      bigint      NOT NULL,
+    -- Set: the identity differs, nothing is sent until a person says how to go on.
+    changed_at        timestamptz,
+    change            text
+);
+
+-- What the view and the commands must agree on; written by an instance at start.
+CREATE TABLE leafhopper.setting (
+    name  text PRIMARY KEY,
+    value text NOT NULL
+);
+INSERT INTO leafhopper.setting VALUES ('stuck_after', '5 minutes');
+
+-- The mark that an instance sleeps until this millisecond of the epoch: an insert notifies only then.
+-- A sequence, because its last_value is outside transactions: no producer waits for another to read it.
+CREATE SEQUENCE leafhopper.sleeping_until MINVALUE 0 START 0 NO CYCLE;
+
+REVOKE ALL ON SCHEMA leafhopper FROM PUBLIC;
+
+COMMENT ON SCHEMA leafhopper IS 'Calls to remote services, written by the app, made and recorded by leafhopper.';
+COMMENT ON TABLE leafhopper.outbox IS 'One row for each call: the intent. The app inserts, nobody updates.';
+COMMENT ON TABLE leafhopper.dispatch IS 'Where each call that is not final stands. Written by the sidecar.';
+COMMENT ON TABLE leafhopper.finished IS 'Calls that are final without a result of their own.';
+COMMENT ON TABLE leafhopper.result IS 'What leaves confirmed: one row for each (leaf, key, generation).';
+COMMENT ON TABLE leafhopper.attempt IS 'Attempts that did not confirm, and second confirmations.';

@@ -1,0 +1,157 @@
+-- What happens at an INSERT, and the view of where each call stands.
+-- Locks:    none that anybody waits for; all of it is new.
+-- Breaking: no.
+
+INSERT INTO leafhopper.schema_version (version, name, oldest_reader) VALUES (2, 'trigger_and_view', 2);
+
+-- ---------------------------------------------------------------------------------------------------
+-- The insert trigger. It must not fail, wait, or look anything up that another transaction holds.
+-- ---------------------------------------------------------------------------------------------------
+CREATE FUNCTION leafhopper.wake() RETURNS void
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    sleeping boolean;
+BEGIN
+    -- A transaction that has notified can't be PREPAREd: the app can switch it off.
+    IF coalesce(current_setting('leafhopper.notify', true), 'on') IN ('off', 'false', 'no', '0') THEN
+        RETURN;
+    END IF;
+    SELECT last_value > extract(epoch FROM clock_timestamp()) * 1000 INTO sleeping
+      FROM leafhopper.sleeping_until;
+    IF sleeping AND pg_notification_queue_usage() < 0.5 THEN
+        -- A hint without content: all notifications of a transaction fold into one.
+        PERFORM pg_notify('leafhopper_wake', '');
+    END IF;
+END $$;
+
+CREATE FUNCTION leafhopper.outbox_inserted() RETURNS trigger
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    INSERT INTO leafhopper.dispatch (call_id, leaf, key, ordering_key, batch_id, run_when, priority,
+                                     credential, timeout, deadline, held, due_at, enqueued_at)
+    SELECT id, leaf,
+           CASE WHEN undoes IS NULL THEN key ELSE regexp_replace(key, ':undo:[0-9]+$', '') END,
+           ordering_key, batch_id, run_when, priority, credential, timeout,
+           nullif(deadline, 'infinity'),
+           CASE WHEN run_when <> 'ready' THEN 'batch' WHEN ordering_key IS NOT NULL THEN 'arrived' END,
+           CASE WHEN not_before > clock_timestamp() THEN not_before END,
+           clock_timestamp()
+      FROM inserted;
+    PERFORM leafhopper.wake();
+    RETURN NULL;
+END $$;
+
+-- ORIGIN (the default): the apply worker of a logical subscriber does not fire it, so a copy sends nothing.
+CREATE TRIGGER outbox_inserted AFTER INSERT ON leafhopper.outbox
+    REFERENCING NEW TABLE AS inserted
+    FOR EACH STATEMENT EXECUTE FUNCTION leafhopper.outbox_inserted();
+
+-- ---------------------------------------------------------------------------------------------------
+-- Small rules that functions and queries share.
+-- ---------------------------------------------------------------------------------------------------
+
+-- May calls of this batch be claimed? Reads two rows by their keys, locks nothing.
+CREATE FUNCTION leafhopper.batch_is_open(batch uuid) RETURNS boolean
+LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
+    SELECT NOT EXISTS (SELECT FROM leafhopper.batch b WHERE b.id = batch AND b.state <> 'open')
+       AND NOT EXISTS (SELECT FROM leafhopper.finished f WHERE f.batch_id = batch AND f.fails_batch)
+$$;
+
+-- Does a failure of one of its calls cancel this batch?
+CREATE FUNCTION leafhopper.failure_cancels(batch uuid, run_when text) RETURNS boolean
+LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
+    SELECT batch IS NOT NULL AND run_when = 'ready'
+       AND NOT coalesce((SELECT b.allow_failures OR b.state <> 'open'
+                           FROM leafhopper.batch b WHERE b.id = batch), false)
+$$;
+
+-- The standing result of a key. VOLATILE, so that it looks with a snapshot of its own: a statement that has
+-- locked a call's row sees what was confirmed until then (PostgreSQL, chapter 38.7).
+CREATE FUNCTION leafhopper.standing(leaf text, key text) RETURNS TABLE (generation integer, call_id bigint)
+LANGUAGE sql VOLATILE ROWS 1 SET search_path = pg_catalog, pg_temp AS $$
+    SELECT r.generation, r.call_id FROM leafhopper.result r
+     WHERE r.leaf = standing.leaf AND r.key = standing.key AND r.undone_at IS NULL
+     ORDER BY r.generation DESC LIMIT 1
+$$;
+
+-- ---------------------------------------------------------------------------------------------------
+-- Where each call stands.
+-- ---------------------------------------------------------------------------------------------------
+CREATE VIEW leafhopper.call AS
+WITH alive AS MATERIALIZED (
+    SELECT i.id, i.name, i.leaves FROM leafhopper.instance i WHERE i.heartbeat_at + i.lease > now()
+), stuck_after AS MATERIALIZED (
+    SELECT value::interval AS value FROM leafhopper.setting WHERE name = 'stuck_after'
+)
+SELECT o.id, o.leaf, o.key, o.method, o.path, o.headers, o.body, o.body_raw, o.content_type, o.batch_id,
+       o.run_when, o.ordering_key, o.priority, o.not_before, o.deadline, o.max_attempts, o.timeout,
+       o.credential, o.probe, o.compensate, o.meta, o.created_at, o.undoes,
+       stands.state,
+       CASE
+           WHEN stands.state <> 'pending' THEN coalesce(d.reason, f.reason)
+           WHEN d.call_id IS NULL THEN 'untracked'
+           WHEN EXISTS (SELECT FROM leafhopper.origin WHERE changed_at IS NOT NULL) THEN 'database_changed'
+           WHEN d.held = 'batch' THEN 'waits_for_batch'
+           -- batch_is_open() would need a right of the reader's own; tables are read with the view's.
+           WHEN EXISTS (SELECT FROM leafhopper.batch b WHERE b.id = d.batch_id AND b.state <> 'open')
+             OR EXISTS (SELECT FROM leafhopper.finished x WHERE x.batch_id = d.batch_id AND x.fails_batch)
+               THEN 'batch_cancelled'
+           WHEN NOT EXISTS (SELECT FROM alive a WHERE a.leaves ? d.leaf) THEN 'leaf_unknown'
+           WHEN EXISTS (SELECT FROM leafhopper.leaf_control c WHERE c.leaf = d.leaf AND c.paused) THEN 'leaf_paused'
+           WHEN d.held = 'key' THEN 'waits_for_key'
+           WHEN waits.head IS NOT NULL THEN 'waits_for_order'
+           WHEN d.credential IS NOT NULL AND NOT EXISTS (
+                SELECT FROM alive a WHERE a.leaves -> d.leaf -> 'credentials' ? d.credential) THEN 'credential_unknown'
+           WHEN EXISTS (SELECT FROM alive a WHERE (a.leaves -> d.leaf ->> 'breaker_open')::boolean
+                           OR a.leaves -> d.leaf -> 'blocked' ? coalesce(d.credential, '')) THEN 'breaker_open'
+           WHEN d.tries > 0 AND d.due_at > now() THEN 'retry'
+           WHEN EXISTS (SELECT FROM alive a WHERE (a.leaves -> d.leaf ->> 'rate_limited')::boolean) THEN 'rate_limited'
+       END AS reason,
+       -- The call that it waits for, where the reason is waits_for_order or waits_for_key.
+       CASE WHEN stands.state = 'pending' THEN coalesce(waits.head, waits.holder) END AS waits_for,
+       coalesce(d.attempts, f.attempts, r.attempts, 0) AS attempts,
+       CASE WHEN d.state = 'in_doubt' OR (d.state = 'pending' AND d.held IS NULL) THEN d.due_at END AS next_attempt_at,
+       d.in_doubt_since,
+       coalesce(d.last_status, f.last_status, r.status) AS last_status,
+       coalesce(d.last_error, f.last_error) AS last_error,
+       CASE WHEN d.state = 'dispatching' THEN
+           coalesce((SELECT i.name FROM leafhopper.instance i WHERE i.id = d.instance), d.instance::text)
+       END AS claimed_by,
+       coalesce(f.finished_at, r.confirmed_at) AS finished_at,
+       r.undone_at,
+       coalesce(CASE stands.state
+           WHEN 'parked' THEN true
+           WHEN 'dispatching' THEN NOT EXISTS (SELECT FROM alive a WHERE a.id = d.instance)
+           WHEN 'in_doubt' THEN d.in_doubt_since < now() - (SELECT value FROM stuck_after)
+           WHEN 'pending' THEN
+               CASE WHEN d.call_id IS NULL THEN o.created_at < now() - (SELECT value FROM stuck_after)
+                    WHEN d.held IN ('batch', 'order', 'key') THEN false
+                    WHEN NOT EXISTS (SELECT FROM alive a WHERE a.leaves ? d.leaf) THEN true
+                    ELSE greatest(d.due_at, d.enqueued_at) < now() - (SELECT value FROM stuck_after)
+                      OR (d.tries > 0 AND d.first_claimed_at < now() - (SELECT value FROM stuck_after))
+               END
+       END, false) AS stuck
+  FROM leafhopper.outbox o
+  LEFT JOIN leafhopper.dispatch d ON d.call_id = o.id
+  LEFT JOIN leafhopper.finished f ON f.call_id = o.id
+  LEFT JOIN leafhopper.result r
+         ON r.leaf = o.leaf AND r.key = o.key AND (r.call_id = o.id OR r.generation = f.generation)
+  CROSS JOIN LATERAL (
+      SELECT CASE WHEN d.call_id IS NOT NULL THEN d.state
+                  WHEN f.call_id IS NOT NULL THEN f.state
+                  WHEN r.call_id = o.id THEN 'confirmed'
+                  ELSE 'pending' END AS state) stands
+  LEFT JOIN LATERAL (
+      SELECT (SELECT h.head FROM leafhopper.order_hold h
+               WHERE d.held IN ('order', 'arrived') AND h.leaf = d.leaf AND h.ordering_key = d.ordering_key) AS hold,
+             (SELECT x.call_id FROM leafhopper.dispatch x
+               WHERE d.held IN ('order', 'arrived') AND x.leaf = d.leaf AND x.ordering_key = d.ordering_key
+                 AND (x.held IS NULL OR x.held = 'key')) AS live,
+             (SELECT x.call_id FROM leafhopper.dispatch x
+               WHERE d.held = 'key' AND x.leaf = d.leaf AND x.key = d.key
+                 AND x.state IN ('dispatching', 'in_doubt', 'parked')) AS holder) w ON true
+  CROSS JOIN LATERAL (SELECT coalesce(w.live, w.hold) AS head, w.holder) waits;
+
+COMMENT ON VIEW leafhopper.call IS 'One row for each call, with where it stands and why.';
+
+REVOKE ALL ON ALL FUNCTIONS IN SCHEMA leafhopper FROM PUBLIC;

@@ -1,0 +1,285 @@
+-- The functions for transactions of apps and operators.
+-- Locks:    none that anybody waits for; all of it is new.
+-- Breaking: no.
+
+INSERT INTO leafhopper.schema_version (version, name, oldest_reader) VALUES (3, 'functions', 3);
+
+-- ---------------------------------------------------------------------------------------------------
+-- Functions for the app's or an operator's own transactions. They raise when they refuse.
+-- They may wait for the sidecar's short transactions; the sidecar never waits for theirs.
+-- ---------------------------------------------------------------------------------------------------
+
+-- Ends a live call without a result. Its dispatch row is locked by the caller.
+CREATE FUNCTION leafhopper.end_call(call bigint, new_state text, why text, by_hand boolean) RETURNS void
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    d leafhopper.dispatch;
+BEGIN
+    DELETE FROM leafhopper.dispatch WHERE call_id = call RETURNING * INTO d;
+    INSERT INTO leafhopper.finished (call_id, batch_id, state, reason, attempts, last_status, last_error, fails_batch)
+    VALUES (d.call_id, d.batch_id, new_state, why, d.attempts, d.last_status, d.last_error,
+            by_hand AND leafhopper.failure_cancels(d.batch_id, d.run_when));
+    IF d.ordering_key IS NOT NULL AND (d.held IS NULL OR d.held = 'key') AND EXISTS (
+        SELECT FROM leafhopper.leaf_control c WHERE c.leaf = d.leaf AND c.hold_after_failed_head)
+    THEN
+        INSERT INTO leafhopper.order_hold (leaf, ordering_key, head) VALUES (d.leaf, d.ordering_key, d.call_id)
+        ON CONFLICT DO NOTHING;
+    END IF;
+    UPDATE leafhopper.dispatch SET held = NULL
+     WHERE leaf = d.leaf AND key = d.key AND held = 'key';
+END $$;
+
+-- Who acts: what a command says of itself, else the role that is logged in.
+CREATE FUNCTION leafhopper.note(action text, call_id bigint, batch_id uuid, leaf text, reason text) RETURNS void
+LANGUAGE sql SET search_path = pg_catalog, pg_temp AS $$
+    INSERT INTO leafhopper.operator_action (actor, action, call_id, batch_id, leaf, reason)
+    VALUES (coalesce(nullif(current_setting('leafhopper.actor', true), ''), session_user),
+            action, call_id, batch_id, leaf, reason)
+$$;
+
+-- Somebody's word as the confirmation; false where one stood already.
+CREATE FUNCTION leafhopper.take_word(leaf text, key text, status integer, body jsonb, source text) RETURNS boolean
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+#variable_conflict use_column
+DECLARE
+    owner_call bigint;
+    gen        integer;
+    live       record;
+    ended      leafhopper.finished;
+BEGIN
+    -- Calls of the key that are not under way are answered here and now; FOR UPDATE may wait for a claim,
+    -- and what it claimed meanwhile is answered when its attempt is recorded.
+    PERFORM FROM leafhopper.dispatch d
+      WHERE d.leaf = take_word.leaf AND d.call_id IN (
+            SELECT o.id FROM leafhopper.outbox o WHERE o.leaf = take_word.leaf AND o.key = take_word.key)
+      ORDER BY d.call_id FOR UPDATE;
+
+    SELECT o.id INTO owner_call
+      FROM leafhopper.outbox o
+     WHERE o.leaf = take_word.leaf AND o.key = take_word.key
+       AND NOT EXISTS (SELECT FROM leafhopper.result r
+                        WHERE r.leaf = o.leaf AND r.key = o.key AND r.call_id = o.id)
+       AND NOT EXISTS (SELECT FROM leafhopper.finished f WHERE f.call_id = o.id AND f.state = 'confirmed')
+     ORDER BY o.id DESC LIMIT 1;
+
+    SELECT coalesce(max(r.generation), 0) + 1 INTO gen
+      FROM leafhopper.result r
+     WHERE r.leaf = take_word.leaf AND r.key = take_word.key AND r.undone_at IS NOT NULL;
+
+    INSERT INTO leafhopper.result (leaf, key, generation, call_id, attempts, status, body, source)
+    SELECT take_word.leaf, take_word.key, gen, owner_call,
+           coalesce((SELECT d.attempts FROM leafhopper.dispatch d WHERE d.call_id = owner_call),
+                    (SELECT f.attempts FROM leafhopper.finished f WHERE f.call_id = owner_call), 0),
+           take_word.status, take_word.body, take_word.source
+    ON CONFLICT DO NOTHING;
+    IF NOT FOUND THEN
+        RETURN false;
+    END IF;
+    -- The owner's end, if it had one without a confirmation, gives way to its result. What it did to its batch
+    -- stays: where that end is the only word of it, the batch's row takes it over.
+    DELETE FROM leafhopper.finished f WHERE f.call_id = owner_call RETURNING * INTO ended;
+    IF ended.fails_batch THEN
+        INSERT INTO leafhopper.batch (id, state) VALUES (ended.batch_id, 'cancelling')
+        ON CONFLICT (id) DO UPDATE SET state = 'cancelling' WHERE leafhopper.batch.state IN ('open', 'closing');
+    END IF;
+
+    FOR live IN
+        SELECT d.* FROM leafhopper.dispatch d
+         WHERE d.leaf = take_word.leaf AND d.state <> 'dispatching' AND d.call_id IN (
+               SELECT o.id FROM leafhopper.outbox o WHERE o.leaf = take_word.leaf AND o.key = take_word.key)
+         ORDER BY d.call_id
+    LOOP
+        DELETE FROM leafhopper.dispatch d WHERE d.call_id = live.call_id;
+        IF live.call_id IS DISTINCT FROM owner_call THEN
+            INSERT INTO leafhopper.finished (call_id, batch_id, state, attempts, generation)
+            VALUES (live.call_id, live.batch_id, 'confirmed', live.attempts, gen);
+        END IF;
+    END LOOP;
+    PERFORM leafhopper.wake();
+    RETURN true;
+END $$;
+
+CREATE FUNCTION leafhopper.confirm(leaf text, key text, status integer DEFAULT 200, body jsonb DEFAULT NULL)
+RETURNS boolean
+LANGUAGE sql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+    SELECT leafhopper.take_word(leaf, key, status, body, 'application')
+$$;
+
+CREATE FUNCTION leafhopper.forget(leaf text, key text) RETURNS text
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+#variable_conflict use_column
+DECLARE
+    blocker record;
+BEGIN
+    SELECT d.call_id, d.state INTO blocker FROM leafhopper.dispatch d
+     WHERE d.leaf = forget.leaf AND d.key = forget.key AND d.state IN ('dispatching', 'in_doubt', 'parked') LIMIT 1;
+    IF FOUND THEN
+        RAISE EXCEPTION 'call % of leaf "%", key "%" is %; its effect can''t be forgotten now', blocker.call_id, leaf, key, blocker.state
+            USING HINT = 'wait until it is final, or resolve it first', ERRCODE = 'object_in_use';
+    END IF;
+    UPDATE leafhopper.result r SET undone_at = clock_timestamp()
+     WHERE r.leaf = forget.leaf AND r.key = forget.key AND r.undone_at IS NULL;
+    IF NOT FOUND THEN
+        RAISE EXCEPTION 'no effect stands for leaf "%", key "%"', leaf, key
+            USING HINT = 'look into leafhopper.result for the keys that have one', ERRCODE = 'no_data_found';
+    END IF;
+    RETURN 'forgotten';
+END $$;
+
+CREATE FUNCTION leafhopper.cancel(call_id bigint, reason text) RETURNS text
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+#variable_conflict use_column
+DECLARE
+    d     leafhopper.dispatch;
+    final text;
+BEGIN
+    IF coalesce(btrim(reason), '') = '' THEN
+        RAISE EXCEPTION 'cancel() of call % needs a reason', call_id USING ERRCODE = 'invalid_parameter_value';
+    END IF;
+    SELECT * INTO d FROM leafhopper.dispatch x WHERE x.call_id = cancel.call_id FOR UPDATE;
+    IF NOT FOUND THEN
+        SELECT c.state INTO final FROM leafhopper.call c WHERE c.id = cancel.call_id;
+        IF NOT FOUND THEN
+            RAISE EXCEPTION 'there is no call %', call_id USING ERRCODE = 'no_data_found';
+        ELSIF final = 'pending' THEN
+            RAISE EXCEPTION 'call % is untracked: it was inserted while triggers were off', call_id
+                USING HINT = 'try again when a sidecar has taken it up', ERRCODE = 'object_not_in_prerequisite_state';
+        END IF;
+        RAISE EXCEPTION 'call % is already %', call_id, final
+            USING HINT = 'only a call that is not final can be cancelled', ERRCODE = 'object_not_in_prerequisite_state';
+    END IF;
+    CASE d.state
+        WHEN 'pending' THEN
+            PERFORM leafhopper.note('cancel', d.call_id, d.batch_id, d.leaf, reason);
+            PERFORM leafhopper.end_call(d.call_id, 'cancelled', reason, true);
+            PERFORM leafhopper.wake();
+            RETURN 'cancelled';
+        WHEN 'parked' THEN
+            RAISE EXCEPTION 'call % is parked (%): nobody knows whether it was executed', call_id, d.reason
+                USING HINT = 'say what is true: confirm(leaf, key, status, body) or resolve_not_executed(call_id, reason, send => false)',
+                      ERRCODE = 'object_not_in_prerequisite_state';
+        ELSE
+            PERFORM leafhopper.note('cancel', d.call_id, d.batch_id, d.leaf, reason);
+            UPDATE leafhopper.dispatch x
+               SET cancel_requested = cancel.reason, resend = false,
+                   due_at = CASE WHEN x.state = 'in_doubt' THEN clock_timestamp() ELSE x.due_at END
+             WHERE x.call_id = d.call_id;
+            RETURN d.state;
+    END CASE;
+END $$;
+
+CREATE FUNCTION leafhopper.resolve_not_executed(call_id bigint, reason text, send boolean DEFAULT true) RETURNS text
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+#variable_conflict use_column
+DECLARE
+    d     leafhopper.dispatch;
+    other text;
+BEGIN
+    IF coalesce(btrim(reason), '') = '' THEN
+        RAISE EXCEPTION 'resolve_not_executed() of call % needs a reason', call_id USING ERRCODE = 'invalid_parameter_value';
+    END IF;
+    SELECT * INTO d FROM leafhopper.dispatch x WHERE x.call_id = resolve_not_executed.call_id FOR UPDATE;
+    IF NOT FOUND OR d.state <> 'parked' THEN
+        SELECT c.state INTO other FROM leafhopper.call c WHERE c.id = resolve_not_executed.call_id;
+        IF NOT FOUND THEN
+            RAISE EXCEPTION 'there is no call %', call_id USING ERRCODE = 'no_data_found';
+        END IF;
+        RAISE EXCEPTION 'call % is not parked but %', call_id, other
+            USING HINT = 'only a parked call waits for this word', ERRCODE = 'object_not_in_prerequisite_state';
+    END IF;
+    PERFORM leafhopper.note('resolve_not_executed', d.call_id, d.batch_id, d.leaf, reason);
+    IF d.deadline <= clock_timestamp() THEN
+        PERFORM leafhopper.end_call(d.call_id, 'expired', reason, true);
+        PERFORM leafhopper.wake();
+        RETURN 'expired';
+    ELSIF NOT send OR d.cancel_requested IS NOT NULL
+          OR (d.batch_id IS NOT NULL AND NOT leafhopper.batch_is_open(d.batch_id)) THEN
+        PERFORM leafhopper.end_call(d.call_id, 'cancelled', reason, true);
+        PERFORM leafhopper.wake();
+        RETURN 'cancelled';
+    END IF;
+    UPDATE leafhopper.dispatch x
+       SET state = 'pending', due_at = clock_timestamp(), reason = NULL, in_doubt_since = NULL, resend = false,
+           crashes = 0, probes = 0, give_up_at = NULL, first_claimed_at = NULL
+     WHERE x.call_id = d.call_id;
+    PERFORM leafhopper.wake();
+    RETURN 'pending';
+END $$;
+
+CREATE FUNCTION leafhopper.retry(call_id bigint, reason text) RETURNS text
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+#variable_conflict use_column
+DECLARE
+    f     leafhopper.finished;
+    o     leafhopper.outbox;
+    other text;
+BEGIN
+    IF coalesce(btrim(reason), '') = '' THEN
+        RAISE EXCEPTION 'retry() of call % needs a reason', call_id USING ERRCODE = 'invalid_parameter_value';
+    END IF;
+    SELECT * INTO f FROM leafhopper.finished x WHERE x.call_id = retry.call_id FOR UPDATE;
+    IF NOT FOUND OR f.state <> 'failed' THEN
+        SELECT c.state INTO other FROM leafhopper.call c WHERE c.id = retry.call_id;
+        IF NOT FOUND THEN
+            RAISE EXCEPTION 'there is no call %', call_id USING ERRCODE = 'no_data_found';
+        END IF;
+        RAISE EXCEPTION 'call % has not failed but is %', call_id, other
+            USING HINT = 'only a failed call can be retried', ERRCODE = 'object_not_in_prerequisite_state';
+    END IF;
+    IF f.batch_id IS NOT NULL AND NOT leafhopper.batch_is_open(f.batch_id) THEN
+        RAISE EXCEPTION 'batch % of call % is no longer open', f.batch_id, call_id
+            USING HINT = 'insert the work anew in another batch', ERRCODE = 'object_not_in_prerequisite_state';
+    END IF;
+    SELECT * INTO o FROM leafhopper.outbox x WHERE x.id = retry.call_id;
+    PERFORM leafhopper.note('retry', o.id, o.batch_id, o.leaf, reason);
+    DELETE FROM leafhopper.finished x WHERE x.call_id = retry.call_id;
+    DELETE FROM leafhopper.order_hold h WHERE h.head = retry.call_id;
+    INSERT INTO leafhopper.dispatch (call_id, leaf, key, ordering_key, batch_id, run_when, priority, credential,
+                                     timeout, deadline, held, due_at, enqueued_at, tries, last_status, last_error)
+    VALUES (o.id, o.leaf, CASE WHEN o.undoes IS NULL THEN o.key ELSE regexp_replace(o.key, ':undo:[0-9]+$', '') END,
+            o.ordering_key, o.batch_id, o.run_when, o.priority, o.credential, o.timeout, nullif(o.deadline, 'infinity'),
+            CASE WHEN o.ordering_key IS NOT NULL THEN 'arrived' END, clock_timestamp(), clock_timestamp(),
+            coalesce((SELECT max(a.attempt) FROM leafhopper.attempt a WHERE a.call_id = o.id), 0),
+            f.last_status, f.last_error);
+    PERFORM leafhopper.wake();
+    RETURN 'pending';
+END $$;
+
+CREATE FUNCTION leafhopper.cancel_batch(batch uuid, reason text) RETURNS text
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    b leafhopper.batch;
+BEGIN
+    IF coalesce(btrim(reason), '') = '' THEN
+        RAISE EXCEPTION 'cancel_batch() of % needs a reason', batch USING ERRCODE = 'invalid_parameter_value';
+    END IF;
+    IF NOT EXISTS (SELECT FROM leafhopper.outbox o WHERE o.batch_id = batch)
+       AND NOT EXISTS (SELECT FROM leafhopper.batch x WHERE x.id = batch) THEN
+        RAISE EXCEPTION 'there is no batch %', batch USING ERRCODE = 'no_data_found';
+    END IF;
+    INSERT INTO leafhopper.batch (id, state) VALUES (batch, 'cancelling')
+    ON CONFLICT (id) DO UPDATE SET state = 'cancelling' WHERE leafhopper.batch.state IN ('open', 'closing')
+    RETURNING * INTO b;
+    IF NOT FOUND THEN
+        RAISE EXCEPTION 'batch % is already %', batch, (SELECT x.state FROM leafhopper.batch x WHERE x.id = batch)
+            USING HINT = 'only an open batch can be cancelled', ERRCODE = 'object_not_in_prerequisite_state';
+    END IF;
+    PERFORM leafhopper.note('cancel_batch', NULL, batch, NULL, reason);
+    PERFORM leafhopper.wake();
+    RETURN 'cancelling';
+END $$;
+
+CREATE FUNCTION leafhopper.seal(batch uuid) RETURNS text
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    UPDATE leafhopper.batch b SET sealed = true WHERE b.id = batch;
+    IF NOT FOUND THEN
+        RAISE EXCEPTION 'batch % has no row to seal', batch
+            USING HINT = 'insert it into leafhopper.batch with sealed = false in the transaction of its first call',
+                  ERRCODE = 'no_data_found';
+    END IF;
+    PERFORM leafhopper.wake();
+    RETURN (SELECT b.state FROM leafhopper.batch b WHERE b.id = batch);
+END $$;
+
+REVOKE ALL ON ALL FUNCTIONS IN SCHEMA leafhopper FROM PUBLIC;

@@ -1,0 +1,891 @@
+-- The schema as all files of sql/migrations together make it: to read, or to load into an empty database.
+-- Written by a test: LEAFHOPPER_UPDATE_SCHEMA=1 cargo test --test it schema_sql
+-- Functions stand before the tables that they read.
+SET check_function_bodies = off;
+
+CREATE SCHEMA leafhopper;
+
+COMMENT ON SCHEMA leafhopper IS 'Calls to remote services, written by the app, made and recorded by leafhopper.';
+
+CREATE FUNCTION leafhopper.batch_is_open(batch uuid) RETURNS boolean
+    LANGUAGE sql STABLE
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    AS $$
+    SELECT NOT EXISTS (SELECT FROM leafhopper.batch b WHERE b.id = batch AND b.state <> 'open')
+       AND NOT EXISTS (SELECT FROM leafhopper.finished f WHERE f.batch_id = batch AND f.fails_batch)
+$$;
+
+CREATE FUNCTION leafhopper.cancel(call_id bigint, reason text) RETURNS text
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    AS $$
+#variable_conflict use_column
+DECLARE
+    d     leafhopper.dispatch;
+    final text;
+BEGIN
+    IF coalesce(btrim(reason), '') = '' THEN
+        RAISE EXCEPTION 'cancel() of call % needs a reason', call_id USING ERRCODE = 'invalid_parameter_value';
+    END IF;
+    SELECT * INTO d FROM leafhopper.dispatch x WHERE x.call_id = cancel.call_id FOR UPDATE;
+    IF NOT FOUND THEN
+        SELECT c.state INTO final FROM leafhopper.call c WHERE c.id = cancel.call_id;
+        IF NOT FOUND THEN
+            RAISE EXCEPTION 'there is no call %', call_id USING ERRCODE = 'no_data_found';
+        ELSIF final = 'pending' THEN
+            RAISE EXCEPTION 'call % is untracked: it was inserted while triggers were off', call_id
+                USING HINT = 'try again when a sidecar has taken it up', ERRCODE = 'object_not_in_prerequisite_state';
+        END IF;
+        RAISE EXCEPTION 'call % is already %', call_id, final
+            USING HINT = 'only a call that is not final can be cancelled', ERRCODE = 'object_not_in_prerequisite_state';
+    END IF;
+    CASE d.state
+        WHEN 'pending' THEN
+            PERFORM leafhopper.note('cancel', d.call_id, d.batch_id, d.leaf, reason);
+            PERFORM leafhopper.end_call(d.call_id, 'cancelled', reason, true);
+            PERFORM leafhopper.wake();
+            RETURN 'cancelled';
+        WHEN 'parked' THEN
+            RAISE EXCEPTION 'call % is parked (%): nobody knows whether it was executed', call_id, d.reason
+                USING HINT = 'say what is true: confirm(leaf, key, status, body) or resolve_not_executed(call_id, reason, send => false)',
+                      ERRCODE = 'object_not_in_prerequisite_state';
+        ELSE
+            PERFORM leafhopper.note('cancel', d.call_id, d.batch_id, d.leaf, reason);
+            UPDATE leafhopper.dispatch x
+               SET cancel_requested = cancel.reason, resend = false,
+                   due_at = CASE WHEN x.state = 'in_doubt' THEN clock_timestamp() ELSE x.due_at END
+             WHERE x.call_id = d.call_id;
+            RETURN d.state;
+    END CASE;
+END $$;
+
+CREATE FUNCTION leafhopper.cancel_batch(batch uuid, reason text) RETURNS text
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    AS $$
+DECLARE
+    b leafhopper.batch;
+BEGIN
+    IF coalesce(btrim(reason), '') = '' THEN
+        RAISE EXCEPTION 'cancel_batch() of % needs a reason', batch USING ERRCODE = 'invalid_parameter_value';
+    END IF;
+    IF NOT EXISTS (SELECT FROM leafhopper.outbox o WHERE o.batch_id = batch)
+       AND NOT EXISTS (SELECT FROM leafhopper.batch x WHERE x.id = batch) THEN
+        RAISE EXCEPTION 'there is no batch %', batch USING ERRCODE = 'no_data_found';
+    END IF;
+    INSERT INTO leafhopper.batch (id, state) VALUES (batch, 'cancelling')
+    ON CONFLICT (id) DO UPDATE SET state = 'cancelling' WHERE leafhopper.batch.state IN ('open', 'closing')
+    RETURNING * INTO b;
+    IF NOT FOUND THEN
+        RAISE EXCEPTION 'batch % is already %', batch, (SELECT x.state FROM leafhopper.batch x WHERE x.id = batch)
+            USING HINT = 'only an open batch can be cancelled', ERRCODE = 'object_not_in_prerequisite_state';
+    END IF;
+    PERFORM leafhopper.note('cancel_batch', NULL, batch, NULL, reason);
+    PERFORM leafhopper.wake();
+    RETURN 'cancelling';
+END $$;
+
+CREATE FUNCTION leafhopper.confirm(leaf text, key text, status integer DEFAULT 200, body jsonb DEFAULT NULL::jsonb) RETURNS boolean
+    LANGUAGE sql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    AS $$
+    SELECT leafhopper.take_word(leaf, key, status, body, 'application')
+$$;
+
+CREATE FUNCTION leafhopper.end_call(call bigint, new_state text, why text, by_hand boolean) RETURNS void
+    LANGUAGE plpgsql
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    AS $$
+DECLARE
+    d leafhopper.dispatch;
+BEGIN
+    DELETE FROM leafhopper.dispatch WHERE call_id = call RETURNING * INTO d;
+    INSERT INTO leafhopper.finished (call_id, batch_id, state, reason, attempts, last_status, last_error, fails_batch)
+    VALUES (d.call_id, d.batch_id, new_state, why, d.attempts, d.last_status, d.last_error,
+            by_hand AND leafhopper.failure_cancels(d.batch_id, d.run_when));
+    IF d.ordering_key IS NOT NULL AND (d.held IS NULL OR d.held = 'key') AND EXISTS (
+        SELECT FROM leafhopper.leaf_control c WHERE c.leaf = d.leaf AND c.hold_after_failed_head)
+    THEN
+        INSERT INTO leafhopper.order_hold (leaf, ordering_key, head) VALUES (d.leaf, d.ordering_key, d.call_id)
+        ON CONFLICT DO NOTHING;
+    END IF;
+    UPDATE leafhopper.dispatch SET held = NULL
+     WHERE leaf = d.leaf AND key = d.key AND held = 'key';
+END $$;
+
+CREATE FUNCTION leafhopper.failure_cancels(batch uuid, run_when text) RETURNS boolean
+    LANGUAGE sql STABLE
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    AS $$
+    SELECT batch IS NOT NULL AND run_when = 'ready'
+       AND NOT coalesce((SELECT b.allow_failures OR b.state <> 'open'
+                           FROM leafhopper.batch b WHERE b.id = batch), false)
+$$;
+
+CREATE FUNCTION leafhopper.forget(leaf text, key text) RETURNS text
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    AS $$
+#variable_conflict use_column
+DECLARE
+    blocker record;
+BEGIN
+    SELECT d.call_id, d.state INTO blocker FROM leafhopper.dispatch d
+     WHERE d.leaf = forget.leaf AND d.key = forget.key AND d.state IN ('dispatching', 'in_doubt', 'parked') LIMIT 1;
+    IF FOUND THEN
+        RAISE EXCEPTION 'call % of leaf "%", key "%" is %; its effect can''t be forgotten now', blocker.call_id, leaf, key, blocker.state
+            USING HINT = 'wait until it is final, or resolve it first', ERRCODE = 'object_in_use';
+    END IF;
+    UPDATE leafhopper.result r SET undone_at = clock_timestamp()
+     WHERE r.leaf = forget.leaf AND r.key = forget.key AND r.undone_at IS NULL;
+    IF NOT FOUND THEN
+        RAISE EXCEPTION 'no effect stands for leaf "%", key "%"', leaf, key
+            USING HINT = 'look into leafhopper.result for the keys that have one', ERRCODE = 'no_data_found';
+    END IF;
+    RETURN 'forgotten';
+END $$;
+
+CREATE FUNCTION leafhopper.note(action text, call_id bigint, batch_id uuid, leaf text, reason text) RETURNS void
+    LANGUAGE sql
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    AS $$
+    INSERT INTO leafhopper.operator_action (actor, action, call_id, batch_id, leaf, reason)
+    VALUES (coalesce(nullif(current_setting('leafhopper.actor', true), ''), session_user),
+            action, call_id, batch_id, leaf, reason)
+$$;
+
+CREATE FUNCTION leafhopper.outbox_inserted() RETURNS trigger
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    AS $_$
+BEGIN
+    INSERT INTO leafhopper.dispatch (call_id, leaf, key, ordering_key, batch_id, run_when, priority,
+                                     credential, timeout, deadline, held, due_at, enqueued_at)
+    SELECT id, leaf,
+           CASE WHEN undoes IS NULL THEN key ELSE regexp_replace(key, ':undo:[0-9]+$', '') END,
+           ordering_key, batch_id, run_when, priority, credential, timeout,
+           nullif(deadline, 'infinity'),
+           CASE WHEN run_when <> 'ready' THEN 'batch' WHEN ordering_key IS NOT NULL THEN 'arrived' END,
+           CASE WHEN not_before > clock_timestamp() THEN not_before END,
+           clock_timestamp()
+      FROM inserted;
+    PERFORM leafhopper.wake();
+    RETURN NULL;
+END $_$;
+
+CREATE FUNCTION leafhopper.resolve_not_executed(call_id bigint, reason text, send boolean DEFAULT true) RETURNS text
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    AS $$
+#variable_conflict use_column
+DECLARE
+    d     leafhopper.dispatch;
+    other text;
+BEGIN
+    IF coalesce(btrim(reason), '') = '' THEN
+        RAISE EXCEPTION 'resolve_not_executed() of call % needs a reason', call_id USING ERRCODE = 'invalid_parameter_value';
+    END IF;
+    SELECT * INTO d FROM leafhopper.dispatch x WHERE x.call_id = resolve_not_executed.call_id FOR UPDATE;
+    IF NOT FOUND OR d.state <> 'parked' THEN
+        SELECT c.state INTO other FROM leafhopper.call c WHERE c.id = resolve_not_executed.call_id;
+        IF NOT FOUND THEN
+            RAISE EXCEPTION 'there is no call %', call_id USING ERRCODE = 'no_data_found';
+        END IF;
+        RAISE EXCEPTION 'call % is not parked but %', call_id, other
+            USING HINT = 'only a parked call waits for this word', ERRCODE = 'object_not_in_prerequisite_state';
+    END IF;
+    PERFORM leafhopper.note('resolve_not_executed', d.call_id, d.batch_id, d.leaf, reason);
+    IF d.deadline <= clock_timestamp() THEN
+        PERFORM leafhopper.end_call(d.call_id, 'expired', reason, true);
+        PERFORM leafhopper.wake();
+        RETURN 'expired';
+    ELSIF NOT send OR d.cancel_requested IS NOT NULL
+          OR (d.batch_id IS NOT NULL AND NOT leafhopper.batch_is_open(d.batch_id)) THEN
+        PERFORM leafhopper.end_call(d.call_id, 'cancelled', reason, true);
+        PERFORM leafhopper.wake();
+        RETURN 'cancelled';
+    END IF;
+    UPDATE leafhopper.dispatch x
+       SET state = 'pending', due_at = clock_timestamp(), reason = NULL, in_doubt_since = NULL, resend = false,
+           crashes = 0, probes = 0, give_up_at = NULL, first_claimed_at = NULL
+     WHERE x.call_id = d.call_id;
+    PERFORM leafhopper.wake();
+    RETURN 'pending';
+END $$;
+
+CREATE FUNCTION leafhopper.retry(call_id bigint, reason text) RETURNS text
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    AS $_$
+#variable_conflict use_column
+DECLARE
+    f     leafhopper.finished;
+    o     leafhopper.outbox;
+    other text;
+BEGIN
+    IF coalesce(btrim(reason), '') = '' THEN
+        RAISE EXCEPTION 'retry() of call % needs a reason', call_id USING ERRCODE = 'invalid_parameter_value';
+    END IF;
+    SELECT * INTO f FROM leafhopper.finished x WHERE x.call_id = retry.call_id FOR UPDATE;
+    IF NOT FOUND OR f.state <> 'failed' THEN
+        SELECT c.state INTO other FROM leafhopper.call c WHERE c.id = retry.call_id;
+        IF NOT FOUND THEN
+            RAISE EXCEPTION 'there is no call %', call_id USING ERRCODE = 'no_data_found';
+        END IF;
+        RAISE EXCEPTION 'call % has not failed but is %', call_id, other
+            USING HINT = 'only a failed call can be retried', ERRCODE = 'object_not_in_prerequisite_state';
+    END IF;
+    IF f.batch_id IS NOT NULL AND NOT leafhopper.batch_is_open(f.batch_id) THEN
+        RAISE EXCEPTION 'batch % of call % is no longer open', f.batch_id, call_id
+            USING HINT = 'insert the work anew in another batch', ERRCODE = 'object_not_in_prerequisite_state';
+    END IF;
+    SELECT * INTO o FROM leafhopper.outbox x WHERE x.id = retry.call_id;
+    PERFORM leafhopper.note('retry', o.id, o.batch_id, o.leaf, reason);
+    DELETE FROM leafhopper.finished x WHERE x.call_id = retry.call_id;
+    DELETE FROM leafhopper.order_hold h WHERE h.head = retry.call_id;
+    INSERT INTO leafhopper.dispatch (call_id, leaf, key, ordering_key, batch_id, run_when, priority, credential,
+                                     timeout, deadline, held, due_at, enqueued_at, tries, last_status, last_error)
+    VALUES (o.id, o.leaf, CASE WHEN o.undoes IS NULL THEN o.key ELSE regexp_replace(o.key, ':undo:[0-9]+$', '') END,
+            o.ordering_key, o.batch_id, o.run_when, o.priority, o.credential, o.timeout, nullif(o.deadline, 'infinity'),
+            CASE WHEN o.ordering_key IS NOT NULL THEN 'arrived' END, clock_timestamp(), clock_timestamp(),
+            coalesce((SELECT max(a.attempt) FROM leafhopper.attempt a WHERE a.call_id = o.id), 0),
+            f.last_status, f.last_error);
+    PERFORM leafhopper.wake();
+    RETURN 'pending';
+END $_$;
+
+CREATE FUNCTION leafhopper.seal(batch uuid) RETURNS text
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    AS $$
+BEGIN
+    UPDATE leafhopper.batch b SET sealed = true WHERE b.id = batch;
+    IF NOT FOUND THEN
+        RAISE EXCEPTION 'batch % has no row to seal', batch
+            USING HINT = 'insert it into leafhopper.batch with sealed = false in the transaction of its first call',
+                  ERRCODE = 'no_data_found';
+    END IF;
+    PERFORM leafhopper.wake();
+    RETURN (SELECT b.state FROM leafhopper.batch b WHERE b.id = batch);
+END $$;
+
+CREATE FUNCTION leafhopper.standing(leaf text, key text) RETURNS TABLE(generation integer, call_id bigint)
+    LANGUAGE sql ROWS 1
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    AS $$
+    SELECT r.generation, r.call_id FROM leafhopper.result r
+     WHERE r.leaf = standing.leaf AND r.key = standing.key AND r.undone_at IS NULL
+     ORDER BY r.generation DESC LIMIT 1
+$$;
+
+CREATE FUNCTION leafhopper.take_word(leaf text, key text, status integer, body jsonb, source text) RETURNS boolean
+    LANGUAGE plpgsql
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    AS $$
+#variable_conflict use_column
+DECLARE
+    owner_call bigint;
+    gen        integer;
+    live       record;
+    ended      leafhopper.finished;
+BEGIN
+    -- Calls of the key that are not under way are answered here and now; FOR UPDATE may wait for a claim,
+    -- and what it claimed meanwhile is answered when its attempt is recorded.
+    PERFORM FROM leafhopper.dispatch d
+      WHERE d.leaf = take_word.leaf AND d.call_id IN (
+            SELECT o.id FROM leafhopper.outbox o WHERE o.leaf = take_word.leaf AND o.key = take_word.key)
+      ORDER BY d.call_id FOR UPDATE;
+
+    SELECT o.id INTO owner_call
+      FROM leafhopper.outbox o
+     WHERE o.leaf = take_word.leaf AND o.key = take_word.key
+       AND NOT EXISTS (SELECT FROM leafhopper.result r
+                        WHERE r.leaf = o.leaf AND r.key = o.key AND r.call_id = o.id)
+       AND NOT EXISTS (SELECT FROM leafhopper.finished f WHERE f.call_id = o.id AND f.state = 'confirmed')
+     ORDER BY o.id DESC LIMIT 1;
+
+    SELECT coalesce(max(r.generation), 0) + 1 INTO gen
+      FROM leafhopper.result r
+     WHERE r.leaf = take_word.leaf AND r.key = take_word.key AND r.undone_at IS NOT NULL;
+
+    INSERT INTO leafhopper.result (leaf, key, generation, call_id, attempts, status, body, source)
+    SELECT take_word.leaf, take_word.key, gen, owner_call,
+           coalesce((SELECT d.attempts FROM leafhopper.dispatch d WHERE d.call_id = owner_call),
+                    (SELECT f.attempts FROM leafhopper.finished f WHERE f.call_id = owner_call), 0),
+           take_word.status, take_word.body, take_word.source
+    ON CONFLICT DO NOTHING;
+    IF NOT FOUND THEN
+        RETURN false;
+    END IF;
+    -- The owner's end, if it had one without a confirmation, gives way to its result. What it did to its batch
+    -- stays: where that end is the only word of it, the batch's row takes it over.
+    DELETE FROM leafhopper.finished f WHERE f.call_id = owner_call RETURNING * INTO ended;
+    IF ended.fails_batch THEN
+        INSERT INTO leafhopper.batch (id, state) VALUES (ended.batch_id, 'cancelling')
+        ON CONFLICT (id) DO UPDATE SET state = 'cancelling' WHERE leafhopper.batch.state IN ('open', 'closing');
+    END IF;
+
+    FOR live IN
+        SELECT d.* FROM leafhopper.dispatch d
+         WHERE d.leaf = take_word.leaf AND d.state <> 'dispatching' AND d.call_id IN (
+               SELECT o.id FROM leafhopper.outbox o WHERE o.leaf = take_word.leaf AND o.key = take_word.key)
+         ORDER BY d.call_id
+    LOOP
+        DELETE FROM leafhopper.dispatch d WHERE d.call_id = live.call_id;
+        IF live.call_id IS DISTINCT FROM owner_call THEN
+            INSERT INTO leafhopper.finished (call_id, batch_id, state, attempts, generation)
+            VALUES (live.call_id, live.batch_id, 'confirmed', live.attempts, gen);
+        END IF;
+    END LOOP;
+    PERFORM leafhopper.wake();
+    RETURN true;
+END $$;
+
+CREATE FUNCTION leafhopper.wake() RETURNS void
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    AS $$
+DECLARE
+    sleeping boolean;
+BEGIN
+    -- A transaction that has notified can't be PREPAREd: the app can switch it off.
+    IF coalesce(current_setting('leafhopper.notify', true), 'on') IN ('off', 'false', 'no', '0') THEN
+        RETURN;
+    END IF;
+    SELECT last_value > extract(epoch FROM clock_timestamp()) * 1000 INTO sleeping
+      FROM leafhopper.sleeping_until;
+    IF sleeping AND pg_notification_queue_usage() < 0.5 THEN
+        -- A hint without content: all notifications of a transaction fold into one.
+        PERFORM pg_notify('leafhopper_wake', '');
+    END IF;
+END $$;
+
+CREATE TABLE leafhopper.attempt (
+    id bigint NOT NULL,
+    call_id bigint NOT NULL,
+    attempt integer NOT NULL,
+    started_at timestamp with time zone,
+    finished_at timestamp with time zone DEFAULT now() NOT NULL,
+    class text NOT NULL,
+    status integer,
+    error text,
+    body text,
+    instance text,
+    CONSTRAINT attempt_class_is_known CHECK ((class = ANY (ARRAY['confirmed_again'::text, 'exists'::text, 'retry'::text, 'in_doubt'::text, 'failed'::text, 'probe_absent'::text, 'probe_unclear'::text])))
+);
+
+COMMENT ON TABLE leafhopper.attempt IS 'Attempts that did not confirm, and second confirmations.';
+
+ALTER TABLE leafhopper.attempt ALTER COLUMN id ADD GENERATED ALWAYS AS IDENTITY (
+    SEQUENCE NAME leafhopper.attempt_id_seq
+    START WITH 1
+    INCREMENT BY 1
+    NO MINVALUE
+    NO MAXVALUE
+    CACHE 1
+);
+
+CREATE TABLE leafhopper.batch (
+    id uuid NOT NULL,
+    name text,
+    allow_failures boolean DEFAULT false NOT NULL,
+    sealed boolean DEFAULT true NOT NULL,
+    undo_order text DEFAULT 'newest_first'::text NOT NULL,
+    created_at timestamp with time zone DEFAULT now() NOT NULL,
+    state text DEFAULT 'open'::text NOT NULL,
+    finished_at timestamp with time zone,
+    CONSTRAINT batch_state_is_known CHECK ((state = ANY (ARRAY['open'::text, 'closing'::text, 'succeeded'::text, 'cancelling'::text, 'compensating'::text, 'cancelled'::text, 'finished'::text]))),
+    CONSTRAINT undo_order_is_newest_first_or_any CHECK ((undo_order = ANY (ARRAY['newest_first'::text, 'any'::text])))
+);
+
+CREATE TABLE leafhopper.dispatch (
+    call_id bigint NOT NULL,
+    leaf text NOT NULL,
+    key text NOT NULL,
+    ordering_key text,
+    batch_id uuid,
+    run_when text NOT NULL,
+    priority smallint NOT NULL,
+    credential text,
+    timeout interval,
+    deadline timestamp with time zone,
+    state text DEFAULT 'pending'::text NOT NULL,
+    held text,
+    due_at timestamp with time zone,
+    enqueued_at timestamp with time zone NOT NULL,
+    attempts integer DEFAULT 0 NOT NULL,
+    tries integer DEFAULT 0 NOT NULL,
+    probes integer DEFAULT 0 NOT NULL,
+    crashes integer DEFAULT 0 NOT NULL,
+    instance uuid,
+    round bigint,
+    claimed_at timestamp with time zone,
+    alive_until timestamp with time zone,
+    first_claimed_at timestamp with time zone,
+    give_up_at timestamp with time zone,
+    in_doubt_since timestamp with time zone,
+    resend boolean DEFAULT false NOT NULL,
+    exists_said boolean DEFAULT false NOT NULL,
+    cancel_requested text,
+    reason text,
+    last_status integer,
+    last_error text,
+    CONSTRAINT dispatch_state_is_known CHECK ((state = ANY (ARRAY['pending'::text, 'dispatching'::text, 'accepted'::text, 'in_doubt'::text, 'parked'::text]))),
+    CONSTRAINT dispatching_names_its_claim CHECK (((state <> 'dispatching'::text) OR ((instance IS NOT NULL) AND (round IS NOT NULL) AND (claimed_at IS NOT NULL) AND (alive_until IS NOT NULL)))),
+    CONSTRAINT held_calls_are_pending CHECK (((held IS NULL) OR (state = 'pending'::text))),
+    CONSTRAINT held_is_known CHECK ((held = ANY (ARRAY['arrived'::text, 'order'::text, 'key'::text, 'batch'::text]))),
+    CONSTRAINT in_doubt_has_a_time_to_look CHECK (((state <> 'in_doubt'::text) OR ((in_doubt_since IS NOT NULL) AND (due_at IS NOT NULL)))),
+    CONSTRAINT parked_says_why CHECK (((state <> 'parked'::text) OR (reason IS NOT NULL)))
+)
+WITH (fillfactor='85', autovacuum_vacuum_scale_factor='0.05', autovacuum_vacuum_threshold='1000');
+
+COMMENT ON TABLE leafhopper.dispatch IS 'Where each call that is not final stands. Written by the sidecar.';
+
+CREATE TABLE leafhopper.finished (
+    call_id bigint NOT NULL,
+    batch_id uuid,
+    state text NOT NULL,
+    reason text,
+    attempts integer DEFAULT 0 NOT NULL,
+    last_status integer,
+    last_error text,
+    generation integer,
+    fails_batch boolean DEFAULT false NOT NULL,
+    finished_at timestamp with time zone DEFAULT now() NOT NULL,
+    CONSTRAINT confirmed_names_its_result CHECK (((state = 'confirmed'::text) = (generation IS NOT NULL))),
+    CONSTRAINT failed_says_why CHECK (((state <> 'failed'::text) OR (reason = ANY (ARRAY['rejected'::text, 'attempts_exhausted'::text, 'gave_up'::text, 'key_conflict'::text, 'unsendable'::text])))),
+    CONSTRAINT finished_state_is_final CHECK ((state = ANY (ARRAY['confirmed'::text, 'failed'::text, 'cancelled'::text, 'expired'::text]))),
+    CONSTRAINT only_calls_of_a_batch_fail_it CHECK (((NOT fails_batch) OR (batch_id IS NOT NULL)))
+);
+
+COMMENT ON TABLE leafhopper.finished IS 'Calls that are final without a result of their own.';
+
+CREATE TABLE leafhopper.instance (
+    id uuid NOT NULL,
+    name text NOT NULL,
+    started_at timestamp with time zone DEFAULT now() NOT NULL,
+    heartbeat_at timestamp with time zone DEFAULT now() NOT NULL,
+    beat bigint DEFAULT 1 NOT NULL,
+    lease interval NOT NULL,
+    leaves jsonb DEFAULT '{}'::jsonb NOT NULL,
+    membership text DEFAULT ''::text NOT NULL
+);
+
+CREATE TABLE leafhopper.leaf_control (
+    leaf text NOT NULL,
+    paused boolean DEFAULT false NOT NULL,
+    hold_after_failed_head boolean DEFAULT false NOT NULL,
+    resumed_at timestamp with time zone,
+    updated_at timestamp with time zone DEFAULT now() NOT NULL
+);
+
+CREATE TABLE leafhopper.order_hold (
+    leaf text NOT NULL,
+    ordering_key text NOT NULL,
+    head bigint NOT NULL,
+    held_at timestamp with time zone DEFAULT now() NOT NULL
+);
+
+CREATE TABLE leafhopper.origin (
+    only_row boolean DEFAULT true NOT NULL,
+    system_identifier bigint NOT NULL,
+    timeline integer NOT NULL,
+    database_name text NOT NULL,
+    database_oid bigint NOT NULL,
+    changed_at timestamp with time zone,
+    change text,
+    CONSTRAINT origin_only_row_check CHECK (only_row)
+);
+
+CREATE TABLE leafhopper.outbox (
+    id bigint NOT NULL,
+    leaf text NOT NULL,
+    key text DEFAULT (gen_random_uuid())::text NOT NULL,
+    method text DEFAULT 'POST'::text NOT NULL,
+    path text NOT NULL,
+    headers jsonb DEFAULT '{}'::jsonb NOT NULL,
+    body jsonb,
+    body_raw bytea,
+    content_type text,
+    batch_id uuid,
+    run_when text DEFAULT 'ready'::text NOT NULL,
+    ordering_key text,
+    priority smallint DEFAULT 0 NOT NULL,
+    not_before timestamp with time zone,
+    deadline timestamp with time zone,
+    max_attempts integer,
+    timeout interval,
+    credential text,
+    probe jsonb,
+    compensate jsonb,
+    meta jsonb DEFAULT '{}'::jsonb NOT NULL,
+    created_at timestamp with time zone DEFAULT now() NOT NULL,
+    undoes bigint,
+    CONSTRAINT compensate_is_an_object_with_method_and_path CHECK (((compensate IS NULL) OR COALESCE(((jsonb_typeof(compensate) = 'object'::text) AND ((compensate ->> 'method'::text) = ANY (ARRAY['GET'::text, 'HEAD'::text, 'POST'::text, 'PUT'::text, 'PATCH'::text, 'DELETE'::text])) AND (jsonb_typeof((compensate -> 'path'::text)) = 'string'::text) AND ((compensate ->> 'path'::text) ~~ '/%'::text) AND (NOT jsonb_path_exists(compensate, '$.keyvalue()?(!(@."key" like_regex "^(method|path|body)$"))'::jsonpath, silent => true))), false))),
+    CONSTRAINT content_type_goes_with_body_raw_and_only_with_it CHECK (((body_raw IS NOT NULL) = (content_type IS NOT NULL))),
+    CONSTRAINT content_type_is_not_among_the_headers CHECK ((NOT jsonb_path_exists(headers, '$.keyvalue()?(@."key" like_regex "^content-type$" flag "i")'::jsonpath, silent => true))),
+    CONSTRAINT content_type_is_visible_ascii CHECK ((content_type ~ '^[!-~]([ -~]{0,198}[!-~])?$'::text)),
+    CONSTRAINT credential_is_1_to_200_characters CHECK (((char_length(credential) >= 1) AND (char_length(credential) <= 200))),
+    CONSTRAINT header_names_are_http_tokens CHECK ((NOT jsonb_path_exists(headers, '$.keyvalue()?(!(@."key" like_regex "^[-!#$%&''*+.^_`|~0-9A-Za-z]+$"))'::jsonpath, silent => true))),
+    CONSTRAINT header_names_are_unique_in_any_case CHECK (((headers = '{}'::jsonb) OR (jsonb_array_length(jsonb_path_query_array(headers, '$.keyvalue()'::jsonpath, silent => true)) = jsonb_array_length(jsonb_path_query_array((lower((headers)::text))::jsonb, '$.keyvalue()'::jsonpath, silent => true))))),
+    CONSTRAINT header_values_are_visible_ascii CHECK ((NOT jsonb_path_exists(headers, '$.keyvalue()?(!(@."value" like_regex "^([!-~]([ -~]*[!-~])?)?$"))'::jsonpath, silent => true))),
+    CONSTRAINT headers_are_an_object_of_strings CHECK (((jsonb_typeof(headers) = 'object'::text) AND (NOT jsonb_path_exists(headers, '$.keyvalue()?(@."value".type() != "string")'::jsonpath, silent => true)))),
+    CONSTRAINT headers_do_not_frame_or_route CHECK ((NOT jsonb_path_exists(headers, '$.keyvalue()?(@."key" like_regex "^(host|content-length|connection|keep-alive|proxy-connection|proxy-authenticate|proxy-authorization|te|trailer|transfer-encoding|upgrade|expect)$" flag "i")'::jsonpath, silent => true))),
+    CONSTRAINT key_does_not_end_in_undo_and_digits CHECK (((key ~ ':undo:[0-9]+$'::text) = (undoes IS NOT NULL))),
+    CONSTRAINT key_is_1_to_200_characters CHECK (((char_length(key) >= 1) AND (char_length(key) <= 200))),
+    CONSTRAINT leaf_is_1_to_100_characters CHECK (((char_length(leaf) >= 1) AND (char_length(leaf) <= 100))),
+    CONSTRAINT max_attempts_is_at_least_1 CHECK ((max_attempts >= 1)),
+    CONSTRAINT meta_is_an_object CHECK ((jsonb_typeof(meta) = 'object'::text)),
+    CONSTRAINT method_is_get_head_post_put_patch_or_delete CHECK ((method = ANY (ARRAY['GET'::text, 'HEAD'::text, 'POST'::text, 'PUT'::text, 'PATCH'::text, 'DELETE'::text]))),
+    CONSTRAINT only_one_of_body_and_body_raw CHECK (((body IS NULL) OR (body_raw IS NULL))),
+    CONSTRAINT ordering_key_is_1_to_200_characters CHECK (((char_length(ordering_key) >= 1) AND (char_length(ordering_key) <= 200))),
+    CONSTRAINT path_has_no_character_that_a_url_must_escape CHECK (((split_part(path, '?'::text, 1) !~ '["<>{}`]'::text) AND (path !~ '[?].*["''<>]'::text))),
+    CONSTRAINT path_has_no_dot_segment_in_any_encoding CHECK ((split_part(path, '?'::text, 1) !~* '(^|/|%(25)*(2f|5c))(\.|%(25)*2e){1,2}(;|$|/|%(25)*(2f|5c))'::text)),
+    CONSTRAINT path_is_at_most_8000_characters CHECK ((char_length(path) <= 8000)),
+    CONSTRAINT path_is_visible_ascii_without_backslash_or_fragment CHECK (((path ~ '^[!-~]+$'::text) AND (path !~ '[\\#]'::text))),
+    CONSTRAINT path_percent_signs_are_escapes CHECK ((path !~* '%([^0-9a-f]|.[^0-9a-f]|.?$)'::text)),
+    CONSTRAINT path_starts_with_exactly_one_slash CHECK ((path ~ '^/([^/]|$)'::text)),
+    CONSTRAINT probe_is_an_object_with_a_path CHECK (((probe IS NULL) OR COALESCE(((jsonb_typeof(probe) = 'object'::text) AND (jsonb_typeof((probe -> 'path'::text)) = 'string'::text) AND ((probe ->> 'path'::text) ~~ '/%'::text) AND COALESCE(((probe ->> 'method'::text) = ANY (ARRAY['GET'::text, 'HEAD'::text])), true) AND (NOT jsonb_path_exists(probe, '$.keyvalue()?(!(@."key" like_regex "^(method|path|found|settle|max_probes)$"))'::jsonpath, silent => true))), false))),
+    CONSTRAINT run_when_is_ready_or_a_batch_phase CHECK ((run_when = ANY (ARRAY['ready'::text, 'batch_succeeded'::text, 'batch_failed'::text, 'batch_settled'::text]))),
+    CONSTRAINT run_when_other_than_ready_needs_a_batch CHECK (((run_when = 'ready'::text) OR (batch_id IS NOT NULL))),
+    CONSTRAINT timeout_is_above_zero_and_at_most_a_day CHECK (((timeout > '00:00:00'::interval) AND (timeout <= '1 day'::interval)))
+);
+
+COMMENT ON TABLE leafhopper.outbox IS 'One row for each call: the intent. The app inserts, nobody updates.';
+
+CREATE TABLE leafhopper.result (
+    leaf text NOT NULL,
+    key text NOT NULL,
+    generation integer NOT NULL,
+    seq bigint NOT NULL,
+    call_id bigint,
+    attempt integer,
+    attempts integer DEFAULT 0 NOT NULL,
+    status integer NOT NULL,
+    headers jsonb DEFAULT '{}'::jsonb NOT NULL,
+    body jsonb,
+    body_raw bytea,
+    truncated boolean DEFAULT false NOT NULL,
+    source text NOT NULL,
+    weak boolean DEFAULT false NOT NULL,
+    request_hash bytea,
+    confirmed_at timestamp with time zone DEFAULT now() NOT NULL,
+    undone_at timestamp with time zone,
+    CONSTRAINT generation_starts_at_1 CHECK ((generation >= 1)),
+    CONSTRAINT only_one_of_result_body_and_body_raw CHECK (((body IS NULL) OR (body_raw IS NULL))),
+    CONSTRAINT source_is_response_adopted_application_or_operator CHECK ((source = ANY (ARRAY['response'::text, 'adopted'::text, 'application'::text, 'operator'::text]))),
+    CONSTRAINT status_is_an_http_status CHECK (((status >= 100) AND (status <= 999)))
+);
+
+COMMENT ON TABLE leafhopper.result IS 'What leaves confirmed: one row for each (leaf, key, generation).';
+
+CREATE TABLE leafhopper.setting (
+    name text NOT NULL,
+    value text NOT NULL
+);
+
+CREATE VIEW leafhopper.call AS
+ WITH alive AS MATERIALIZED (
+         SELECT i.id,
+            i.name,
+            i.leaves
+           FROM leafhopper.instance i
+          WHERE ((i.heartbeat_at + i.lease) > now())
+        ), stuck_after AS MATERIALIZED (
+         SELECT (setting.value)::interval AS value
+           FROM leafhopper.setting
+          WHERE (setting.name = 'stuck_after'::text)
+        )
+ SELECT o.id,
+    o.leaf,
+    o.key,
+    o.method,
+    o.path,
+    o.headers,
+    o.body,
+    o.body_raw,
+    o.content_type,
+    o.batch_id,
+    o.run_when,
+    o.ordering_key,
+    o.priority,
+    o.not_before,
+    o.deadline,
+    o.max_attempts,
+    o.timeout,
+    o.credential,
+    o.probe,
+    o.compensate,
+    o.meta,
+    o.created_at,
+    o.undoes,
+    stands.state,
+        CASE
+            WHEN (stands.state <> 'pending'::text) THEN COALESCE(d.reason, f.reason)
+            WHEN (d.call_id IS NULL) THEN 'untracked'::text
+            WHEN (EXISTS ( SELECT
+               FROM leafhopper.origin
+              WHERE (origin.changed_at IS NOT NULL))) THEN 'database_changed'::text
+            WHEN (d.held = 'batch'::text) THEN 'waits_for_batch'::text
+            WHEN ((EXISTS ( SELECT
+               FROM leafhopper.batch b
+              WHERE ((b.id = d.batch_id) AND (b.state <> 'open'::text)))) OR (EXISTS ( SELECT
+               FROM leafhopper.finished x
+              WHERE ((x.batch_id = d.batch_id) AND x.fails_batch)))) THEN 'batch_cancelled'::text
+            WHEN (NOT (EXISTS ( SELECT
+               FROM alive a
+              WHERE (a.leaves ? d.leaf)))) THEN 'leaf_unknown'::text
+            WHEN (EXISTS ( SELECT
+               FROM leafhopper.leaf_control c
+              WHERE ((c.leaf = d.leaf) AND c.paused))) THEN 'leaf_paused'::text
+            WHEN (d.held = 'key'::text) THEN 'waits_for_key'::text
+            WHEN (waits.head IS NOT NULL) THEN 'waits_for_order'::text
+            WHEN ((d.credential IS NOT NULL) AND (NOT (EXISTS ( SELECT
+               FROM alive a
+              WHERE (((a.leaves -> d.leaf) -> 'credentials'::text) ? d.credential))))) THEN 'credential_unknown'::text
+            WHEN (EXISTS ( SELECT
+               FROM alive a
+              WHERE ((((a.leaves -> d.leaf) ->> 'breaker_open'::text))::boolean OR (((a.leaves -> d.leaf) -> 'blocked'::text) ? COALESCE(d.credential, ''::text))))) THEN 'breaker_open'::text
+            WHEN ((d.tries > 0) AND (d.due_at > now())) THEN 'retry'::text
+            WHEN (EXISTS ( SELECT
+               FROM alive a
+              WHERE (((a.leaves -> d.leaf) ->> 'rate_limited'::text))::boolean)) THEN 'rate_limited'::text
+            ELSE NULL::text
+        END AS reason,
+        CASE
+            WHEN (stands.state = 'pending'::text) THEN COALESCE(waits.head, waits.holder)
+            ELSE NULL::bigint
+        END AS waits_for,
+    COALESCE(d.attempts, f.attempts, r.attempts, 0) AS attempts,
+        CASE
+            WHEN ((d.state = 'in_doubt'::text) OR ((d.state = 'pending'::text) AND (d.held IS NULL))) THEN d.due_at
+            ELSE NULL::timestamp with time zone
+        END AS next_attempt_at,
+    d.in_doubt_since,
+    COALESCE(d.last_status, f.last_status, r.status) AS last_status,
+    COALESCE(d.last_error, f.last_error) AS last_error,
+        CASE
+            WHEN (d.state = 'dispatching'::text) THEN COALESCE(( SELECT i.name
+               FROM leafhopper.instance i
+              WHERE (i.id = d.instance)), (d.instance)::text)
+            ELSE NULL::text
+        END AS claimed_by,
+    COALESCE(f.finished_at, r.confirmed_at) AS finished_at,
+    r.undone_at,
+    COALESCE(
+        CASE stands.state
+            WHEN 'parked'::text THEN true
+            WHEN 'dispatching'::text THEN (NOT (EXISTS ( SELECT
+               FROM alive a
+              WHERE (a.id = d.instance))))
+            WHEN 'in_doubt'::text THEN (d.in_doubt_since < (now() - ( SELECT stuck_after.value
+               FROM stuck_after)))
+            WHEN 'pending'::text THEN
+            CASE
+                WHEN (d.call_id IS NULL) THEN (o.created_at < (now() - ( SELECT stuck_after.value
+                   FROM stuck_after)))
+                WHEN (d.held = ANY (ARRAY['batch'::text, 'order'::text, 'key'::text])) THEN false
+                WHEN (NOT (EXISTS ( SELECT
+                   FROM alive a
+                  WHERE (a.leaves ? d.leaf)))) THEN true
+                ELSE ((GREATEST(d.due_at, d.enqueued_at) < (now() - ( SELECT stuck_after.value
+                   FROM stuck_after))) OR ((d.tries > 0) AND (d.first_claimed_at < (now() - ( SELECT stuck_after.value
+                   FROM stuck_after)))))
+            END
+            ELSE NULL::boolean
+        END, false) AS stuck
+   FROM ((((((leafhopper.outbox o
+     LEFT JOIN leafhopper.dispatch d ON ((d.call_id = o.id)))
+     LEFT JOIN leafhopper.finished f ON ((f.call_id = o.id)))
+     LEFT JOIN leafhopper.result r ON (((r.leaf = o.leaf) AND (r.key = o.key) AND ((r.call_id = o.id) OR (r.generation = f.generation)))))
+     CROSS JOIN LATERAL ( SELECT
+                CASE
+                    WHEN (d.call_id IS NOT NULL) THEN d.state
+                    WHEN (f.call_id IS NOT NULL) THEN f.state
+                    WHEN (r.call_id = o.id) THEN 'confirmed'::text
+                    ELSE 'pending'::text
+                END AS state) stands)
+     LEFT JOIN LATERAL ( SELECT ( SELECT h.head
+                   FROM leafhopper.order_hold h
+                  WHERE ((d.held = ANY (ARRAY['order'::text, 'arrived'::text])) AND (h.leaf = d.leaf) AND (h.ordering_key = d.ordering_key))) AS hold,
+            ( SELECT x.call_id
+                   FROM leafhopper.dispatch x
+                  WHERE ((d.held = ANY (ARRAY['order'::text, 'arrived'::text])) AND (x.leaf = d.leaf) AND (x.ordering_key = d.ordering_key) AND ((x.held IS NULL) OR (x.held = 'key'::text)))) AS live,
+            ( SELECT x.call_id
+                   FROM leafhopper.dispatch x
+                  WHERE ((d.held = 'key'::text) AND (x.leaf = d.leaf) AND (x.key = d.key) AND (x.state = ANY (ARRAY['dispatching'::text, 'in_doubt'::text, 'parked'::text])))) AS holder) w ON (true))
+     CROSS JOIN LATERAL ( SELECT COALESCE(w.live, w.hold) AS head,
+            w.holder) waits);
+
+COMMENT ON VIEW leafhopper.call IS 'One row for each call, with where it stands and why.';
+
+CREATE TABLE leafhopper.operator_action (
+    id bigint NOT NULL,
+    at timestamp with time zone DEFAULT now() NOT NULL,
+    actor text NOT NULL,
+    action text NOT NULL,
+    call_id bigint,
+    batch_id uuid,
+    leaf text,
+    reason text NOT NULL,
+    detail jsonb DEFAULT '{}'::jsonb NOT NULL
+);
+
+ALTER TABLE leafhopper.operator_action ALTER COLUMN id ADD GENERATED ALWAYS AS IDENTITY (
+    SEQUENCE NAME leafhopper.operator_action_id_seq
+    START WITH 1
+    INCREMENT BY 1
+    NO MINVALUE
+    NO MAXVALUE
+    CACHE 1
+);
+
+ALTER TABLE leafhopper.outbox ALTER COLUMN id ADD GENERATED ALWAYS AS IDENTITY (
+    SEQUENCE NAME leafhopper.outbox_id_seq
+    START WITH 1
+    INCREMENT BY 1
+    NO MINVALUE
+    NO MAXVALUE
+    CACHE 1
+);
+
+ALTER TABLE leafhopper.result ALTER COLUMN seq ADD GENERATED ALWAYS AS IDENTITY (
+    SEQUENCE NAME leafhopper.result_seq_seq
+    START WITH 1
+    INCREMENT BY 1
+    NO MINVALUE
+    NO MAXVALUE
+    CACHE 1
+);
+
+CREATE TABLE leafhopper.schema_version (
+    version integer NOT NULL,
+    name text NOT NULL,
+    oldest_reader integer NOT NULL,
+    applied_at timestamp with time zone DEFAULT now() NOT NULL
+);
+
+CREATE SEQUENCE leafhopper.sleeping_until
+    START WITH 0
+    INCREMENT BY 1
+    MINVALUE 0
+    NO MAXVALUE
+    CACHE 1;
+
+ALTER TABLE ONLY leafhopper.attempt
+    ADD CONSTRAINT attempt_pkey PRIMARY KEY (id);
+
+ALTER TABLE ONLY leafhopper.batch
+    ADD CONSTRAINT batch_pkey PRIMARY KEY (id);
+
+ALTER TABLE ONLY leafhopper.dispatch
+    ADD CONSTRAINT dispatch_pkey PRIMARY KEY (call_id);
+
+ALTER TABLE ONLY leafhopper.finished
+    ADD CONSTRAINT finished_pkey PRIMARY KEY (call_id);
+
+ALTER TABLE ONLY leafhopper.instance
+    ADD CONSTRAINT instance_pkey PRIMARY KEY (id);
+
+ALTER TABLE ONLY leafhopper.leaf_control
+    ADD CONSTRAINT leaf_control_pkey PRIMARY KEY (leaf);
+
+ALTER TABLE ONLY leafhopper.operator_action
+    ADD CONSTRAINT operator_action_pkey PRIMARY KEY (id);
+
+ALTER TABLE ONLY leafhopper.order_hold
+    ADD CONSTRAINT order_hold_pkey PRIMARY KEY (leaf, ordering_key);
+
+ALTER TABLE ONLY leafhopper.origin
+    ADD CONSTRAINT origin_pkey PRIMARY KEY (only_row);
+
+ALTER TABLE ONLY leafhopper.outbox
+    ADD CONSTRAINT outbox_pkey PRIMARY KEY (id);
+
+ALTER TABLE ONLY leafhopper.result
+    ADD CONSTRAINT result_pkey PRIMARY KEY (leaf, key, generation);
+
+ALTER TABLE ONLY leafhopper.schema_version
+    ADD CONSTRAINT schema_version_pkey PRIMARY KEY (version);
+
+ALTER TABLE ONLY leafhopper.setting
+    ADD CONSTRAINT setting_pkey PRIMARY KEY (name);
+
+CREATE INDEX attempt_call ON leafhopper.attempt USING btree (call_id, id);
+
+CREATE INDEX batch_live ON leafhopper.batch USING btree (state) WHERE (state = ANY (ARRAY['open'::text, 'closing'::text, 'cancelling'::text, 'compensating'::text]));
+
+CREATE INDEX dispatch_arrived ON leafhopper.dispatch USING btree (call_id) WHERE (held = 'arrived'::text);
+
+CREATE INDEX dispatch_batch ON leafhopper.dispatch USING btree (batch_id) WHERE (batch_id IS NOT NULL);
+
+CREATE INDEX dispatch_doubt ON leafhopper.dispatch USING btree (leaf, due_at) WHERE (state = 'in_doubt'::text);
+
+CREATE INDEX dispatch_ends ON leafhopper.dispatch USING btree (LEAST(deadline, give_up_at)) WHERE ((state = 'pending'::text) AND ((deadline IS NOT NULL) OR (give_up_at IS NOT NULL)));
+
+CREATE INDEX dispatch_fresh ON leafhopper.dispatch USING btree (leaf, priority, call_id) WHERE ((state = 'pending'::text) AND (held IS NULL) AND (due_at IS NULL));
+
+CREATE INDEX dispatch_held_key ON leafhopper.dispatch USING btree (leaf, key) WHERE (held = 'key'::text);
+
+CREATE INDEX dispatch_held_order ON leafhopper.dispatch USING btree (leaf, ordering_key, call_id) WHERE (held = 'order'::text);
+
+CREATE UNIQUE INDEX dispatch_one_at_a_time ON leafhopper.dispatch USING btree (leaf, key) WHERE (state = ANY (ARRAY['dispatching'::text, 'in_doubt'::text, 'parked'::text]));
+
+CREATE UNIQUE INDEX dispatch_one_head ON leafhopper.dispatch USING btree (leaf, ordering_key) WHERE ((ordering_key IS NOT NULL) AND ((held IS NULL) OR (held = 'key'::text)));
+
+CREATE INDEX dispatch_timed ON leafhopper.dispatch USING btree (leaf, due_at) WHERE ((state = 'pending'::text) AND (held IS NULL) AND (due_at IS NOT NULL));
+
+CREATE INDEX finished_batch ON leafhopper.finished USING btree (batch_id) WHERE (batch_id IS NOT NULL);
+
+CREATE INDEX finished_fails_batch ON leafhopper.finished USING btree (batch_id) WHERE fails_batch;
+
+CREATE INDEX finished_state ON leafhopper.finished USING btree (state, finished_at) WHERE (state <> 'confirmed'::text);
+
+CREATE INDEX operator_action_call ON leafhopper.operator_action USING btree (call_id) WHERE (call_id IS NOT NULL);
+
+CREATE INDEX order_hold_head ON leafhopper.order_hold USING btree (head);
+
+CREATE INDEX outbox_batch ON leafhopper.outbox USING btree (batch_id) WHERE (batch_id IS NOT NULL);
+
+CREATE INDEX outbox_key ON leafhopper.outbox USING btree (leaf, key);
+
+CREATE UNIQUE INDEX result_seq ON leafhopper.result USING btree (seq);
+
+CREATE TRIGGER outbox_inserted AFTER INSERT ON leafhopper.outbox REFERENCING NEW TABLE AS inserted FOR EACH STATEMENT EXECUTE FUNCTION leafhopper.outbox_inserted();
+
+REVOKE ALL ON FUNCTION leafhopper.batch_is_open(batch uuid) FROM PUBLIC;
+
+REVOKE ALL ON FUNCTION leafhopper.cancel(call_id bigint, reason text) FROM PUBLIC;
+
+REVOKE ALL ON FUNCTION leafhopper.cancel_batch(batch uuid, reason text) FROM PUBLIC;
+
+REVOKE ALL ON FUNCTION leafhopper.confirm(leaf text, key text, status integer, body jsonb) FROM PUBLIC;
+
+REVOKE ALL ON FUNCTION leafhopper.end_call(call bigint, new_state text, why text, by_hand boolean) FROM PUBLIC;
+
+REVOKE ALL ON FUNCTION leafhopper.failure_cancels(batch uuid, run_when text) FROM PUBLIC;
+
+REVOKE ALL ON FUNCTION leafhopper.forget(leaf text, key text) FROM PUBLIC;
+
+REVOKE ALL ON FUNCTION leafhopper.note(action text, call_id bigint, batch_id uuid, leaf text, reason text) FROM PUBLIC;
+
+REVOKE ALL ON FUNCTION leafhopper.outbox_inserted() FROM PUBLIC;
+
+REVOKE ALL ON FUNCTION leafhopper.resolve_not_executed(call_id bigint, reason text, send boolean) FROM PUBLIC;
+
+REVOKE ALL ON FUNCTION leafhopper.retry(call_id bigint, reason text) FROM PUBLIC;
+
+REVOKE ALL ON FUNCTION leafhopper.seal(batch uuid) FROM PUBLIC;
+
+REVOKE ALL ON FUNCTION leafhopper.standing(leaf text, key text) FROM PUBLIC;
+
+REVOKE ALL ON FUNCTION leafhopper.take_word(leaf text, key text, status integer, body jsonb, source text) FROM PUBLIC;
+
+REVOKE ALL ON FUNCTION leafhopper.wake() FROM PUBLIC;
+
+INSERT INTO leafhopper.schema_version (version, name, oldest_reader) VALUES (1, 'tables', 1);
+INSERT INTO leafhopper.schema_version (version, name, oldest_reader) VALUES (2, 'trigger_and_view', 2);
+INSERT INTO leafhopper.schema_version (version, name, oldest_reader) VALUES (3, 'functions', 3);
+INSERT INTO leafhopper.setting VALUES ('stuck_after', '5 minutes');
+
+RESET check_function_bodies;
