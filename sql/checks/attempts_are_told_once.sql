@@ -1,4 +1,4 @@
--- The history tells each attempt once. Told apart: a second confirmation, and the note that an instance
+-- The history tells each attempt once. Told apart: probes, a second confirmation, and the note that an instance
 -- vanished, which its late answer may follow.
 -- Caller:      leafhopper check, and every test at its end
 -- Index:       none: reads all attempts
@@ -6,7 +6,7 @@
 -- Repeatable:  yes
 SELECT a.call_id, a.attempt, array_agg(a.class ORDER BY a.id) AS classes
   FROM leafhopper.attempt a
- WHERE a.class <> 'confirmed_again'
+ WHERE a.class NOT IN ('confirmed_again', 'probe_absent', 'probe_unclear')
    AND a.error IS DISTINCT FROM 'the instance vanished while the request may have been under way'
  GROUP BY a.call_id, a.attempt HAVING count(*) > 1
  UNION ALL

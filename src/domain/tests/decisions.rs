@@ -256,12 +256,18 @@ fn each_reason_is_a_word_that_the_database_takes() {
         ParkReason::KeyExpired,
         ParkReason::CrashSuspect,
         ParkReason::AttemptsExhausted,
+        ParkReason::ProbeUnclear,
+        ParkReason::ExistsUnmatched,
+        ParkReason::Template,
     ];
     let words = [
         "no_probe",
         "key_expired",
         "crash_suspect",
         "attempts_exhausted",
+        "probe_unclear",
+        "exists_unmatched",
+        "template",
     ];
     assert_eq!(parked.map(ParkReason::as_str), words);
 }
