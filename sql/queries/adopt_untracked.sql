@@ -5,7 +5,7 @@
 -- Locks:       none but the new rows
 -- Repeatable:  yes
 --
--- Its cost is $2 rows with three look-ups each, some 20 ms for 2,000 rows, whatever the history: there is no
+-- Its cost is $2 rows with three look-ups each, 6 ms for 2,000 rows in memory, whatever the history: there is no
 -- index that knows what is not there, and an anti-join over all of 10 million rows takes many seconds. So one
 -- window is looked at in each pass: the newest, where untracked rows appear, and then one of a walk through
 -- the rest, which takes hours for 10 million rows and finds what was inserted while no sidecar ran. A window

@@ -264,3 +264,45 @@ async fn ten_thousand_rows_go_in_by_one_statement_or_by_copy() {
     bed.leaf
         .assert_each_effect_once((0..1000).map(|n| format!("copy {n}")));
 }
+
+#[tokio::test]
+async fn a_lock_on_results_costs_no_lease_however_many_answers_wait() {
+    let bed = Bed::new().await;
+    let config = bed.config("concurrency = 400").dispatch("lease = \"2s\"");
+    let _sidecars = [config.start().await, config.start().await];
+    let lock = App::connect(&bed.database.url).await;
+    lock.execute("BEGIN; LOCK TABLE leafhopper.result IN SHARE MODE")
+        .await;
+    bed.app
+        .execute(
+            "INSERT INTO leafhopper.outbox (leaf, key, path, body) \
+             SELECT 'leaf', 'k' || n, '/things', jsonb_build_object('key', 'k' || n) \
+               FROM generate_series(1, 400) AS n",
+        )
+        .await;
+    until("all are sent", async || {
+        match bed.leaf.all_requests().len() {
+            400 => Ok(()),
+            n => Err(n),
+        }
+    })
+    .await;
+    holds_for(Duration::from_secs(4), "no call is taken over", async || {
+        let lost = "SELECT state, count(*) FROM leafhopper.dispatch WHERE state <> 'dispatching' GROUP BY state";
+        match bed.app.rows(lost).await {
+            lost if lost.is_empty() => Ok(()),
+            lost => Err(lost),
+        }
+    })
+    .await;
+    lock.execute("COMMIT").await;
+    until("all are confirmed", async || {
+        let left = "SELECT state, reason, count(*) FROM leafhopper.call WHERE state <> 'confirmed' GROUP BY 1, 2";
+        match bed.app.rows(left).await {
+            left if left.is_empty() => Ok(()),
+            left => Err(left),
+        }
+    })
+    .await;
+    assert_eq!(bed.leaf.all_requests().len(), 400);
+}
