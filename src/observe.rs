@@ -90,7 +90,7 @@ pub(crate) enum Observation<'a> {
     },
     /// Notifications arrive, or do not.
     Listening(bool),
-    /// A database operation failed; `first` of its kind since the last success.
+    /// A database operation failed; `first` with its cause since the last success.
     DatabaseError { error: &'a StoreError, first: bool },
     /// The database is not the one it was: all sending stops.
     DatabaseChanged { difference: &'a str },

@@ -19,6 +19,9 @@ use crate::{
     store::{Store, StoreError, order::OrderingKey},
 };
 
+/// Of one outage, no more causes than these are logged.
+const CAUSES_MAX: usize = 5;
+
 /// Who this instance is.
 #[derive(Debug, Clone)]
 pub(crate) struct Identity {
@@ -110,6 +113,8 @@ pub(crate) struct Context {
     /// The last group was recorded.
     pub(crate) records_work: AtomicBool,
     failing: AtomicU32,
+    /// What was logged of the failures since the last success.
+    said: Mutex<Vec<String>>,
     /// The mark that this instance sleeps is set until about then.
     asleep_until: Mutex<Option<Instant>>,
     dispatch: RwLock<Dispatch>,
@@ -144,6 +149,7 @@ impl Context {
             claims_work: AtomicBool::new(false),
             records_work: AtomicBool::new(true),
             failing: AtomicU32::new(0),
+            said: Mutex::default(),
             asleep_until: Mutex::default(),
             dispatch: RwLock::new(dispatch),
         }
@@ -163,9 +169,17 @@ impl Context {
             .unwrap_or_else(PoisonError::into_inner) = dispatch;
     }
 
-    /// A database operation failed. Only the first since a success is logged: an outage is one line.
+    /// A database operation failed. Since a success, each cause is logged once: an outage is a line or two,
+    /// and not the broken connection hides why no other one comes about.
     pub(crate) fn failed(&self, error: &StoreError) {
-        let first = self.failing.fetch_add(1, Ordering::Relaxed) == 0;
+        self.failing.fetch_add(1, Ordering::Relaxed);
+        let cause = error.cause();
+        let mut said = self.said.lock().unwrap_or_else(PoisonError::into_inner);
+        let first = said.len() < CAUSES_MAX && !said.contains(&cause);
+        if first {
+            said.push(cause);
+        }
+        drop(said);
         self.observer
             .emit(Observation::DatabaseError { error, first });
     }
@@ -174,6 +188,10 @@ impl Context {
     pub(crate) fn worked(&self) {
         let failures = self.failing.swap(0, Ordering::Relaxed);
         if failures > 0 {
+            self.said
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner)
+                .clear();
             tracing::info!(
                 failures,
                 "the database answers again after {failures} failures"

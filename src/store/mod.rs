@@ -109,6 +109,12 @@ impl StoreError {
         self.operation
     }
 
+    /// What went wrong, without what was being done.
+    #[must_use]
+    pub fn cause(&self) -> String {
+        describe(&self.cause)
+    }
+
     /// The server's error code, where the server answered (PostgreSQL, appendix A).
     #[must_use]
     pub fn code(&self) -> Option<&SqlState> {
