@@ -172,7 +172,8 @@ async fn prepare(context: &Context, direct: &Connect, migrate: bool) -> anyhow::
 /// A refused login, a database that does not exist, a missing right: waiting does not help (PostgreSQL,
 /// appendix A: classes 28, 3D and 42).
 fn needs_a_person(error: &StoreError) -> bool {
-    error.code().is_some_and(|code| {
+    let code = error.connection_code().or_else(|| error.code());
+    code.is_some_and(|code| {
         ["28", "3D", "42"]
             .iter()
             .any(|class| code.code().starts_with(class))

@@ -23,7 +23,9 @@ pub mod wakeup;
 
 use std::time::Duration;
 
-use deadpool_postgres::{Manager, ManagerConfig, Object, Pool, RecyclingMethod, Runtime};
+use deadpool_postgres::{
+    Manager, ManagerConfig, Object, Pool, PoolError, RecyclingMethod, Runtime,
+};
 use tokio_postgres::{
     Row,
     error::SqlState,
@@ -53,7 +55,7 @@ pub struct StoreError {
 #[derive(Debug, thiserror::Error)]
 enum Cause {
     #[error("no connection")]
-    NoConnection(#[source] Box<deadpool_postgres::PoolError>),
+    NoConnection(#[source] Box<PoolError>),
     #[error("the statement failed")]
     Statement(#[source] tokio_postgres::Error),
     #[error("row {row} can't be read: {flaw}")]
@@ -114,6 +116,19 @@ impl StoreError {
         match &self.cause {
             Cause::Statement(error) => error.code(),
             Cause::NoConnection(_) | Cause::Row { .. } | Cause::Other(_) => None,
+        }
+    }
+
+    /// The server's error code where it refused the connection itself. Apart from [`Self::code`]: there, a code
+    /// says that the server did its part, and that trying another row may help.
+    #[must_use]
+    pub fn connection_code(&self) -> Option<&SqlState> {
+        let Cause::NoConnection(error) = &self.cause else {
+            return None;
+        };
+        match error.as_ref() {
+            PoolError::Backend(error) => error.code(),
+            _ => None,
         }
     }
 
