@@ -109,8 +109,11 @@ BEGIN
         INSERT INTO leafhopper.order_hold (leaf, ordering_key, head) VALUES (d.leaf, d.ordering_key, d.call_id)
         ON CONFLICT DO NOTHING;
     END IF;
+    -- Not waited for: functions lock calls by id, and these may be older. The sidecar's sweep frees the rest.
     UPDATE leafhopper.dispatch SET held = NULL
-     WHERE leaf = d.leaf AND key = d.key AND held = 'key';
+     WHERE call_id IN (SELECT w.call_id FROM leafhopper.dispatch w
+                        WHERE w.leaf = d.leaf AND w.key = d.key AND w.held = 'key'
+                          FOR UPDATE SKIP LOCKED);
 END $$;
 
 CREATE FUNCTION leafhopper.failure_cancels(batch uuid, run_when text) RETURNS boolean

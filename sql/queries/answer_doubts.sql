@@ -26,8 +26,13 @@ ended AS (
     SELECT a.call_id, a.batch_id, 'confirmed', a.attempts, a.last_status, a.last_error, a.generation
       FROM answered a WHERE a.owner IS DISTINCT FROM a.call_id
 ),
+-- Whoever waits for the key may go; one that somebody holds is left to the sweep.
+waiting AS MATERIALIZED (
+    SELECT w.call_id FROM answered a JOIN leafhopper.dispatch w ON w.leaf = a.leaf AND w.key = a.excludes AND w.held = 'key'
+     ORDER BY w.call_id
+       FOR UPDATE OF w SKIP LOCKED
+),
 freed AS (
-    UPDATE leafhopper.dispatch w SET held = NULL
-      FROM answered a WHERE w.leaf = a.leaf AND w.key = a.excludes AND w.held = 'key'
+    UPDATE leafhopper.dispatch d SET held = NULL FROM waiting w WHERE d.call_id = w.call_id
 )
 SELECT a.call_id, a.leaf, a.ordering_key FROM answered a

@@ -8,6 +8,7 @@
 -- $7 float8[] idempotency window, s, or NULL   $8 int4[] how many of the oldest go first, whatever their priority
 -- $9 text[] JSON arrays of the credentials that may be used ("" is the leaf's own auth)
 -- $10 float8 how long a call without such a credential is put off, s
+-- $11 int4 so many more may be looked at, to be put off
 WITH want AS MATERIALIZED (
     SELECT w.leaf, w.slots, w.aged, w.credentials::jsonb AS credentials,
            make_interval(secs => w.timeout) AS timeout,
@@ -69,7 +70,7 @@ fresh AS MATERIALIZED (
                 OR (NOT EXISTS (SELECT FROM leafhopper.batch b WHERE b.id = d.batch_id AND b.state <> 'open')
                     AND NOT EXISTS (SELECT FROM leafhopper.finished f WHERE f.batch_id = d.batch_id AND f.fails_batch)))
          ORDER BY d.priority, d.call_id
-         LIMIT w.slots
+         LIMIT w.slots + $11
            FOR UPDATE OF d SKIP LOCKED) c
 ),
 timed AS MATERIALIZED (
@@ -84,7 +85,7 @@ timed AS MATERIALIZED (
                 OR (NOT EXISTS (SELECT FROM leafhopper.batch b WHERE b.id = d.batch_id AND b.state <> 'open')
                     AND NOT EXISTS (SELECT FROM leafhopper.finished f WHERE f.batch_id = d.batch_id AND f.fails_batch)))
          ORDER BY d.due_at
-         LIMIT w.slots
+         LIMIT w.slots + $11
            FOR UPDATE OF d SKIP LOCKED) c
 ),
 -- In doubt, and the resolver said that the same request may be sent again.
@@ -101,7 +102,7 @@ doubt AS MATERIALIZED (
                 OR (NOT EXISTS (SELECT FROM leafhopper.batch b WHERE b.id = d.batch_id AND b.state <> 'open')
                     AND NOT EXISTS (SELECT FROM leafhopper.finished f WHERE f.batch_id = d.batch_id AND f.fails_batch)))
          ORDER BY d.due_at
-         LIMIT w.slots
+         LIMIT w.slots + $11
            FOR UPDATE OF d SKIP LOCKED) c
 ),
 found AS MATERIALIZED (

@@ -67,9 +67,14 @@ history AS (
             OR i.call_id NOT IN (SELECT s.call_id FROM seen s))
        AND (i.call_id, i.attempt) NOT IN (SELECT k.call_id, k.attempt FROM known k)
 ),
+-- Whoever waits for the key may go; one that somebody holds is left to the sweep.
+waiting AS MATERIALIZED (
+    SELECT w.call_id FROM own o JOIN leafhopper.dispatch w ON w.leaf = o.leaf AND w.key = o.excludes AND w.held = 'key'
+     ORDER BY w.call_id
+       FOR UPDATE OF w SKIP LOCKED
+),
 freed AS (
-    UPDATE leafhopper.dispatch w SET held = NULL
-      FROM own o WHERE w.leaf = o.leaf AND w.key = o.excludes AND w.held = 'key'
+    UPDATE leafhopper.dispatch d SET held = NULL FROM waiting w WHERE d.call_id = w.call_id
 )
 SELECT i.call_id,
        CASE WHEN p.call_id IS NOT NULL OR (i.call_id, i.attempt) IN (SELECT k.call_id, k.attempt FROM known k)

@@ -96,10 +96,16 @@ held_order AS (
      WHERE o.ordering_key IS NOT NULL AND o.state IN ('failed', 'cancelled')
     ON CONFLICT DO NOTHING
 ),
+-- Whoever waits for the key may go; one that somebody holds is left to the sweep.
+waiting AS MATERIALIZED (
+    SELECT w.call_id
+      FROM decided o JOIN leafhopper.dispatch w ON w.leaf = o.leaf AND w.key = o.excludes AND w.held = 'key'
+     WHERE o.state NOT IN ('in_doubt', 'parked')
+     ORDER BY w.call_id
+       FOR UPDATE OF w SKIP LOCKED
+),
 freed AS (
-    UPDATE leafhopper.dispatch w SET held = NULL
-      FROM decided o
-     WHERE w.leaf = o.leaf AND w.key = o.excludes AND w.held = 'key' AND o.state NOT IN ('in_doubt', 'parked')
+    UPDATE leafhopper.dispatch d SET held = NULL FROM waiting w WHERE d.call_id = w.call_id
 ),
 history AS (
     INSERT INTO leafhopper.attempt (call_id, attempt, started_at, class, status, error, body, instance)

@@ -231,9 +231,8 @@ mod tests {
 
     #[test]
     fn every_reason_that_the_view_gives_a_pending_call_is_explained() {
-        let sql = MIGRATIONS[0].sql;
         let given = words(
-            sql,
+            MIGRATIONS[1].sql,
             "WHEN stands.state <> 'pending'",
             "END AS reason",
             "THEN '",

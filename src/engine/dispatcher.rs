@@ -37,6 +37,9 @@ pub(super) const PUT_OFF: Duration = Duration::from_secs(5);
 /// A claim that meets another is tried again so often before it waits for the next round.
 const CLAIM_TRIES: u32 = 3;
 
+/// Calls that can't go are moved out of the way in bites of this size.
+const SPARE: u32 = 256;
+
 const NAME: &str = "dispatcher";
 
 /// Spawns the dispatcher; it ends with `stop.claiming`.
@@ -46,6 +49,7 @@ pub(super) fn spawn(tasks: &Tasks, context: &Shared, attempts: &Tasks, stop: &St
         attempts: attempts.clone(),
         last_work: Instant::now(),
         failures: 0,
+        spare: 0,
     };
     let claiming = stop.claiming.clone();
     let stopped = claiming.clone();
@@ -83,6 +87,8 @@ struct Round {
     taken: usize,
     /// The next one should follow at once.
     again: bool,
+    /// Calls that can't go were in the way.
+    put_off: bool,
 }
 
 /// The wait, cut where a lane is to be looked at before.
@@ -98,6 +104,8 @@ struct Dispatcher {
     attempts: Tasks,
     last_work: Instant,
     failures: u32,
+    /// So many calls more are looked at, after a round that had to put some off.
+    spare: u32,
 }
 
 impl Dispatcher {
@@ -115,8 +123,13 @@ impl Dispatcher {
             return sooner(poll, look_again);
         }
         match self.claim(&wants).await {
-            Ok(Round { taken, again }) => {
+            Ok(Round {
+                taken,
+                again,
+                put_off,
+            }) => {
                 self.failures = 0;
+                self.spare = if put_off { SPARE } else { 0 };
                 self.context.claims_work.store(true, Ordering::SeqCst);
                 self.context.worked();
                 if taken > 0 {
@@ -187,6 +200,7 @@ impl Dispatcher {
             return Ok(Round {
                 taken,
                 again: false,
+                put_off: false,
             });
         }
         for mut call in claims.claimed {
@@ -200,8 +214,13 @@ impl Dispatcher {
             self.start(lane, call, term);
         }
         // Due calls were moved out of the way, or a lane can take more at once (its rate's next token).
-        let again = claims.put_off > 0 || wants.iter().any(|want| self.has_more(want));
-        Ok(Round { taken, again })
+        let put_off = claims.put_off > 0;
+        let again = put_off || wants.iter().any(|want| self.has_more(want));
+        Ok(Round {
+            taken,
+            again,
+            put_off,
+        })
     }
 
     /// Whether the lane took all that it wanted and can take more now.
@@ -258,7 +277,7 @@ impl Dispatcher {
         let claims = self
             .context
             .store
-            .claim(self.context.identity.id, round, wants, PUT_OFF)
+            .claim(self.context.identity.id, round, wants, PUT_OFF, self.spare)
             .await;
         let taken = claims
             .as_ref()

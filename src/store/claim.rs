@@ -45,7 +45,8 @@ pub struct Claims {
 }
 
 impl Store {
-    /// Claims for `instance` under `round`, for each leaf at most what it wants.
+    /// Claims for `instance` under `round`, for each leaf at most what it wants. Looks at `spare` more calls of
+    /// each, where such as can't go are known to be in the way.
     ///
     /// # Errors
     /// Contention with another claim (see [`StoreError::is_contention`]): nothing was claimed, again.
@@ -56,6 +57,7 @@ impl Store {
         round: i64,
         wants: &[Want],
         put_off: Duration,
+        spare: u32,
     ) -> Result<Claims, StoreError> {
         const OPERATION: &str = "claim calls";
         let leaves: Vec<&str> = wants.iter().map(|want| want.leaf.as_str()).collect();
@@ -93,6 +95,7 @@ impl Store {
                     (&aged, Type::INT4_ARRAY),
                     (&credentials, Type::TEXT_ARRAY),
                     (&put_off.as_secs_f64(), Type::FLOAT8),
+                    (&int4(spare), Type::INT4),
                 ],
             )
             .await;

@@ -137,7 +137,7 @@ fn collect(plan: &Value, indexes: &mut BTreeSet<String>, scanned: &mut BTreeSet<
 /// Statements with their parameters (`LEAVES` and `INSTANCE` stand for those of [`fill`]), and the indexes that
 /// they must use.
 const HOT: &str = r#"
-claim.sql :: INSTANCE, 8, LEAVES, '{16,16,16}', '{30,30,30}', '{86400,86400,86400}', '{NULL,60,60}', '{2,2,2}', ARRAY['[""]','[""]','[""]'], 5 :: dispatch_fresh dispatch_timed dispatch_doubt dispatch_one_at_a_time
+claim.sql :: INSTANCE, 8, LEAVES, '{16,16,16}', '{30,30,30}', '{86400,86400,86400}', '{NULL,60,60}', '{2,2,2}', ARRAY['[""]','[""]','[""]'], 5, 0 :: dispatch_fresh dispatch_timed dispatch_doubt dispatch_one_at_a_time
 prior.sql :: '{1,2,3}' :: outbox_pkey result_pkey
 record_confirmed.sql :: 'i', '{1,2}', '{leaf1,leaf2}', '{k1,k2}', '{1,1}', '{200,200}', '{"{}","{}"}', '{NULL,NULL}', '{NULL,NULL}', '{false,false}', '{NULL,NULL}', '{1,1}' :: dispatch_pkey result_pkey dispatch_held_key
 record_other.sql :: INSTANCE, 'i', '{1,2}', '{1,1}', '{leaf1,leaf2}', '{k1,k2}', '{1,1}', '{retry,failed}', '{1,1}', '{1,1}', '{false,false}', '{NULL,rejected}', '{retry,failed}', '{500,404}', '{a,b}', '{c,d}', '{1,1}', '{NULL,NULL}' :: dispatch_pkey dispatch_held_key attempt_call
