@@ -49,7 +49,10 @@ pub(crate) struct Engine {
     tasks: Tasks,
     attempts: Tasks,
     stop: Stop,
-    /// Ends everything that must outlive the attempts: recording, and the lease.
+    /// The heartbeat, which must have ended before this instance's row is removed: it would add it again.
+    lease: Tasks,
+    lease_end: CancellationToken,
+    /// Ends what else must outlive the attempts: recording.
     end: CancellationToken,
 }
 
@@ -65,7 +68,8 @@ impl Engine {
         let attempts = Tasks::default();
         let end = CancellationToken::new();
         recorder::spawn(&tasks, &context, recordings, &end);
-        heartbeat::spawn(&tasks, &context, &end);
+        let (lease, lease_end) = (tasks.apart(), CancellationToken::new());
+        heartbeat::spawn(&lease, &context, &lease_end);
         notifier::spawn(&tasks, &context, &end);
         dispatcher::spawn(&tasks, &context, &attempts, &stop);
         let claiming = &stop.claiming;
@@ -85,6 +89,8 @@ impl Engine {
             tasks,
             attempts,
             stop,
+            lease,
+            lease_end,
             end,
         }
     }
@@ -112,8 +118,12 @@ impl Engine {
             || tokio::time::timeout(RECORDING_GRACE, self.attempts.join())
                 .await
                 .is_ok();
+        self.lease_end.cancel();
+        let lease_ended = tokio::time::timeout(RECORDING_GRACE, self.lease.join()).await;
         if recorded {
-            reclaimer::leave(&self.context).await;
+            if lease_ended.is_ok() {
+                reclaimer::leave(&self.context).await;
+            }
         } else {
             tracing::error!(
                 "{} calls could not be recorded: their lease leaves them in doubt",

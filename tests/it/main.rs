@@ -22,6 +22,7 @@ mod g01_atomic_intent;
 mod g02_confirmed_means_confirmed;
 mod g03_record_first;
 mod instruments;
+mod leaving;
 mod migrations;
 mod notifications;
 mod open_transactions;
