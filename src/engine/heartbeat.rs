@@ -44,6 +44,8 @@ struct Heartbeat {
     /// What was published last, and the membership that the shares rest on.
     published: String,
     membership: String,
+    /// The membership that the others were told of.
+    told: String,
     leaves: BTreeSet<String>,
     resumed: Option<HashMap<String, f64>>,
     /// The beat of each other instance, and in how many looks it was the same.
@@ -100,6 +102,11 @@ impl Heartbeat {
             Some(beat) => {
                 context.lease.renewed(asked, dispatch.lease);
                 context.last_beat.store(beat, Ordering::SeqCst);
+                if self.told != self.membership {
+                    // Their shares wait for it; without the hint they see it at their next renewal.
+                    context.store.notify("leafhopper_instance").await?;
+                    self.told.clone_from(&self.membership);
+                }
             }
             None => {
                 if !self.published.is_empty() {
