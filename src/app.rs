@@ -150,8 +150,15 @@ async fn prepare(context: &Context, direct: &Connect, migrate: bool) -> anyhow::
     loop {
         let prepared = async {
             if migrate {
-                for step in migrate::migrate(direct).await? {
-                    tracing::info!("applied migration {} ({})", step.version, step.name);
+                match migrate::migrate(direct).await {
+                    Ok(steps) => {
+                        for step in steps {
+                            tracing::info!("applied migration {} ({})", step.version, step.name);
+                        }
+                    }
+                    // Whether this program can work with a newer schema is looked at below.
+                    Err(MigrateError::Newer { .. }) => {}
+                    Err(error) => return Err(error),
                 }
             }
             context.store.check_schema().await?;

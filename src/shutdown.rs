@@ -67,6 +67,15 @@ impl Tasks {
         });
     }
 
+    /// Tasks that can be waited for by themselves; a loop among them that ends breaks these here too.
+    #[must_use]
+    pub fn apart(&self) -> Self {
+        Self {
+            tracker: TaskTracker::new(),
+            broken: self.broken.clone(),
+        }
+    }
+
     /// Done when a loop has ended by itself.
     pub async fn broken(&self) {
         self.broken.cancelled().await;

@@ -10,7 +10,9 @@ SELECT d.call_id, d.leaf, o.method, d.tries, d.attempts, d.crashes, o.max_attemp
        coalesce(d.deadline <= clock_timestamp(), false) AS deadline_passed,
        d.cancel_requested IS NOT NULL AS cancelled,
        d.batch_id IS NOT NULL AND NOT leafhopper.batch_is_open(d.batch_id) AS batch_closed,
-       extract(epoch FROM clock_timestamp() - d.first_claimed_at)::float8 AS since_first_claim
+       -- Another attempt would end while the leaf still remembers the key.
+       coalesce(d.first_claimed_at + make_interval(secs => w.time_window)
+                >= clock_timestamp() + coalesce(d.timeout, make_interval(secs => w.timeout)), true) AS within_window
   FROM unnest($1::text[], $3::float8[], $4::float8[]) AS w (leaf, timeout, time_window)
  CROSS JOIN LATERAL (
     SELECT x.* FROM leafhopper.dispatch x

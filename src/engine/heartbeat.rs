@@ -104,7 +104,7 @@ impl Heartbeat {
                 context.lease.renewed(asked, dispatch.lease);
                 context.last_beat.store(beat, Ordering::SeqCst);
                 if self.told != self.membership {
-                    // Whoever came waits for this to take its share.
+                    // Their shares wait for it; without the hint they see it at their next renewal.
                     context.store.notify("leafhopper_instance").await?;
                     self.told.clone_from(&self.membership);
                 }

@@ -64,6 +64,7 @@ async fn listen(
     *failures = 0;
     // What was notified while nobody listened is looked for.
     context.nudges.work.give();
+    context.nudges.members.give();
     loop {
         context.turns.turned(NAME, PATIENCE);
         match listener.next_or_silence().await? {

@@ -51,7 +51,10 @@ pub(crate) struct Engine {
     dispatching: Tasks,
     attempts: Tasks,
     stop: Stop,
-    /// Ends everything that must outlive the attempts: recording, and the lease.
+    /// The heartbeat, which must have ended before this instance's row is removed: it would add it again.
+    lease: Tasks,
+    lease_end: CancellationToken,
+    /// Ends what else must outlive the attempts: recording.
     end: CancellationToken,
 }
 
@@ -68,7 +71,8 @@ impl Engine {
         let attempts = Tasks::default();
         let end = CancellationToken::new();
         recorder::spawn(&tasks, &context, recordings, &end);
-        heartbeat::spawn(&tasks, &context, &end);
+        let (lease, lease_end) = (tasks.apart(), CancellationToken::new());
+        heartbeat::spawn(&lease, &context, &lease_end);
         notifier::spawn(&tasks, &context, &end);
         dispatcher::spawn(&dispatching, &context, &attempts, &stop);
         let claiming = &stop.claiming;
@@ -89,6 +93,8 @@ impl Engine {
             dispatching,
             attempts,
             stop,
+            lease,
+            lease_end,
             end,
         }
     }
@@ -119,8 +125,12 @@ impl Engine {
             || tokio::time::timeout(RECORDING_GRACE, self.attempts.join())
                 .await
                 .is_ok();
+        self.lease_end.cancel();
+        let lease_ended = tokio::time::timeout(RECORDING_GRACE, self.lease.join()).await;
         if recorded {
-            reclaimer::leave(&self.context).await;
+            if lease_ended.is_ok() {
+                reclaimer::leave(&self.context).await;
+            }
         } else {
             tracing::error!(
                 "{} calls could not be recorded: their lease leaves them in doubt",

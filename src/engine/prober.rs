@@ -143,10 +143,7 @@ fn settle(
         has_probe,
         exists: doubt.exists,
         over: doubt.over,
-        within_window: leaf
-            .idempotency
-            .as_ref()
-            .is_none_or(|dialect| doubt.since_first_claim + leaf.timeout <= dialect.window),
+        within_window: doubt.within_window,
     });
     match way_out {
         WayOut::Park(reason) => Some(Settle::Park(reason.as_str())),

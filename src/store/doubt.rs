@@ -50,8 +50,8 @@ pub struct DoubtRow {
     pub since_alive: Result<Duration, Duration>,
     /// No attempt may begin any more: deadline, cancel, batch.
     pub over: bool,
-    /// The time since the first claim.
-    pub since_first_claim: Duration,
+    /// Another attempt would end within the leaf's memory of the key.
+    pub within_window: bool,
 }
 
 impl Store {
@@ -85,7 +85,6 @@ impl Store {
         rows.iter()
             .map(|row| {
                 let max_attempts: Option<i32> = column(OPERATION, row, "max_attempts")?;
-                let since: Option<f64> = column(OPERATION, row, "since_first_claim")?;
                 let alive: Option<f64> = column(OPERATION, row, "since_alive")?;
                 let alive = alive.unwrap_or_default();
                 Ok(DoubtRow {
@@ -107,7 +106,7 @@ impl Store {
                     over: column(OPERATION, row, "deadline_passed")?
                         || column(OPERATION, row, "cancelled")?
                         || column(OPERATION, row, "batch_closed")?,
-                    since_first_claim: seconds(since.unwrap_or_default()),
+                    within_window: column(OPERATION, row, "within_window")?,
                 })
             })
             .collect()

@@ -165,7 +165,8 @@ impl StoreError {
     pub fn is_content(&self) -> bool {
         self.code().is_some_and(|code| {
             code.code().starts_with("22")
-                || code.code().starts_with("23")
+                || *code == SqlState::CHECK_VIOLATION
+                || *code == SqlState::NOT_NULL_VIOLATION
                 || *code == SqlState::STATEMENT_TOO_COMPLEX
                 || *code == SqlState::PROGRAM_LIMIT_EXCEEDED
         })

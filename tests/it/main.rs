@@ -26,6 +26,7 @@ mod g07_cancelled_means_not_sent;
 mod g09_order;
 mod g10_isolation;
 mod instruments;
+mod leaving;
 mod limits;
 mod migrations;
 mod notifications;
