@@ -16,6 +16,12 @@ mod harness;
 
 mod answers;
 mod cluster;
+mod database_down;
+mod g04_one_at_a_time;
+mod g05_doubt_is_never_resent_blindly;
+mod g06_nothing_is_lost;
 mod instruments;
+mod origin;
 mod outcomes;
+mod shutdown;
 mod tidy;
