@@ -10,21 +10,13 @@ use crate::harness::{
     Bed,
     app::{App, Call, call},
     database,
-    leaf::{Gate, Leaf, Remembers, Reply},
-    proxy::{Direction, Proxy},
+    leaf::{Gate, Leaf, Reply},
     sidecar::{Config, Sidecar},
     wait::{holds_for, until},
 };
 
 fn named(key: &str) -> Call {
     call("leaf").key(key).body(json!({ "key": key }))
-}
-
-/// A sidecar's configuration whose way to the database can be cut.
-async fn through_proxy(bed: &Bed, lines: &str) -> (Proxy, Config) {
-    let way = Proxy::in_front_of(&bed.database.url).await;
-    let config = Config::new(&way.url(&bed.database.url));
-    (way, config.leaf("leaf", &bed.leaf.url(), lines))
 }
 
 async fn until_unready(sidecar: &Sidecar, why: &str) {
@@ -39,33 +31,10 @@ async fn until_unready(sidecar: &Sidecar, why: &str) {
     .await;
 }
 
-/// No session of a sidecar stays in a transaction.
-async fn no_transaction_is_left(app: &App) {
-    until("no session is idle in a transaction", async || {
-        let sql = "SELECT state, query FROM pg_stat_activity \
-                    WHERE datname = current_database() AND application_name LIKE 'leafhopper%' \
-                      AND state LIKE 'idle in transaction%' \
-                      AND state_change < clock_timestamp() - interval '100 ms'";
-        let left = app.rows(sql).await;
-        if left.is_empty() { Ok(()) } else { Err(left) }
-    })
-    .await;
-}
-
-async fn until_all_confirmed(app: &App, calls: usize) {
-    until("all calls are confirmed", async || {
-        let sql = "SELECT state, reason, count(*) FROM leafhopper.call GROUP BY 1, 2";
-        let states = app.rows(sql).await;
-        let all = json!({"state": "confirmed", "reason": null, "count": calls});
-        if states == [all] { Ok(()) } else { Err(states) }
-    })
-    .await;
-}
-
 #[tokio::test]
 async fn at_start_it_waits_for_the_database() {
     let bed = Bed::new().await;
-    let (way, config) = through_proxy(&bed, "").await;
+    let (way, config) = bed.behind_a_proxy("").await;
     way.cut();
     let sidecar = config.sidecar().launch();
     until("it listens", async || {
@@ -106,7 +75,7 @@ async fn at_start_it_waits_for_the_database() {
 #[tokio::test]
 async fn an_outage_while_it_is_idle_is_a_few_lines_in_the_log() {
     let bed = Bed::new().await;
-    let (way, config) = through_proxy(&bed, "").await;
+    let (way, config) = bed.behind_a_proxy("").await;
     let sidecar = config.dispatch("lease = \"1s\"").start().await;
     way.cut();
     until_unready(&sidecar, "").await;
@@ -137,14 +106,14 @@ async fn an_outage_while_it_is_idle_is_a_few_lines_in_the_log() {
         .filter(|line| warned(line))
         .collect();
     assert!((1..=5).contains(&warnings.len()), "{warnings:#?}");
-    no_transaction_is_left(&bed.app).await;
+    bed.app.no_transaction_is_left().await;
 }
 
 #[tokio::test]
 async fn answers_are_kept_until_the_database_is_back() {
     let bed = Bed::new().await;
     let lines = "concurrency = 6\nretry = { initial = \"50ms\", max = \"50ms\", jitter = 0.0 }";
-    let (way, config) = through_proxy(&bed, lines).await;
+    let (way, config) = bed.behind_a_proxy(lines).await;
     let gate = Gate::closed();
     let held = |key: &'static str| {
         bed.leaf
@@ -206,182 +175,7 @@ async fn answers_are_kept_until_the_database_is_back() {
         let unconfirmed = usize::from(["refused", "busy", "lost"].contains(&key));
         assert_eq!(bed.app.attempts(ids[key]).await.len(), unconfirmed, "{key}");
     }
-    no_transaction_is_left(&bed.app).await;
-}
-
-/// Random, and the same for the same seed.
-struct Draw(u64);
-
-impl Draw {
-    fn up_to(&mut self, limit: u64) -> usize {
-        self.0 = self
-            .0
-            .wrapping_mul(6_364_136_223_846_793_005)
-            .wrapping_add(1_442_695_040_888_963_407);
-        usize::try_from((self.0 >> 33) % limit).unwrap()
-    }
-}
-
-#[tokio::test]
-async fn connections_that_are_cut_at_any_byte_double_nothing_and_lose_nothing() {
-    const CUTS: usize = 50;
-    const CALLS_EACH: usize = 8;
-    let bed = Bed::new().await;
-    let keyed = Leaf::start().await;
-    keyed.honours("Idempotency-Key", Remembers::Successes);
-    let (way, config) = through_proxy(&bed, "timeout = \"10s\"").await;
-    let config = config.leaf(
-        "keyed",
-        &keyed.url(),
-        "idempotency = { header = \"Idempotency-Key\", window = \"1h\" }",
-    );
-    let _sidecar = config.start().await;
-    let seed = u64::from(std::process::id());
-    eprintln!("seed {seed}");
-    let mut draw = Draw(seed);
-    for cut in 0..CUTS {
-        let direction = [Direction::Up, Direction::Down][draw.up_to(2)];
-        way.cut_after(direction, draw.up_to(20_000));
-        let sql = format!(
-            "INSERT INTO leafhopper.outbox (leaf, key, path, body) \
-             SELECT l, 'k' || n, '/things', jsonb_build_object('key', 'k' || n) \
-               FROM generate_series({}, {}) n, unnest(ARRAY['leaf', 'keyed']) l",
-            cut * CALLS_EACH + 1,
-            (cut + 1) * CALLS_EACH
-        );
-        bed.app.execute(&sql).await;
-        until("the connections are cut", async || {
-            if way.is_cut() { Ok(()) } else { Err(cut) }
-        })
-        .await;
-        way.restore();
-    }
-    until_all_confirmed(&bed.app, 2 * CUTS * CALLS_EACH).await;
-    // Nothing that the database does leaves the sidecar in doubt about a leaf.
-    for leaf in [&bed.leaf, &keyed] {
-        assert_eq!(leaf.all_requests().len(), CUTS * CALLS_EACH, "seed {seed}");
-        leaf.assert_each_effect_once((1..=CUTS * CALLS_EACH).map(|number| format!("k{number}")));
-    }
-    assert_eq!(
-        bed.app.rows("SELECT * FROM leafhopper.attempt").await,
-        Vec::<Value>::new(),
-        "seed {seed}"
-    );
-    no_transaction_is_left(&bed.app).await;
-}
-
-#[tokio::test]
-async fn a_confirmation_whose_commit_s_reply_was_lost_is_no_second_one() {
-    let bed = Bed::new().await;
-    let (way, config) = through_proxy(&bed, "concurrency = 1\ntimeout = \"20s\"").await;
-    // While the leaf works on the call, the database hears nothing.
-    let config = config.dispatch("lease = \"60s\"").polls_each("20s");
-    let sidecar = config.start().await;
-    // COMMIT's reply is the last 18 of the bytes that come back, wherever exactly they begin.
-    let cuts: Vec<usize> = (100..340).step_by(15).collect();
-    for bytes in &cuts {
-        let gate = Gate::closed();
-        let key = format!("k{bytes}");
-        bed.leaf
-            .always()
-            .key(&key)
-            .waits_before_the_answer(&gate)
-            .answers(201);
-        let id = bed.app.insert(named(&key)).await;
-        gate.until_arrived(1).await;
-        way.cut_after(Direction::Down, *bytes);
-        gate.open();
-        until("the connections are cut", async || {
-            if way.is_cut() { Ok(()) } else { Err(bytes) }
-        })
-        .await;
-        way.restore();
-        bed.app.until_state(id, "confirmed").await;
-        until("its slot is free", async || {
-            let busy = sidecar.metric("leafhopper_in_flight", &[]).await;
-            if busy.abs() < f64::EPSILON {
-                Ok(())
-            } else {
-                Err(busy)
-            }
-        })
-        .await;
-    }
-    let again = sidecar
-        .metric("leafhopper_attempts_total", &["class=\"confirmed_again\""])
-        .await;
-    assert!(again.abs() < f64::EPSILON, "{again}");
-    assert_eq!(
-        bed.app.rows("SELECT * FROM leafhopper.attempt").await,
-        Vec::<Value>::new()
-    );
-    assert_eq!(bed.leaf.all_requests().len(), cuts.len());
-}
-
-#[tokio::test]
-async fn attempts_that_did_not_confirm_are_counted_once_whatever_is_cut() {
-    const CUTS: usize = 15;
-    let bed = Bed::new().await;
-    let lines = "retry = { initial = \"10ms\", max = \"10ms\", jitter = 0.0, max_attempts = 1000 }";
-    let (way, config) = through_proxy(&bed, lines).await;
-    bed.leaf.always().refuses(425);
-    let _sidecar = config.start().await;
-    for number in 0..10 {
-        bed.app.insert(named(&format!("k{number}"))).await;
-    }
-    let mut draw = Draw(u64::from(std::process::id()));
-    for cut in 0..CUTS {
-        way.cut_after(
-            [Direction::Up, Direction::Down][draw.up_to(2)],
-            draw.up_to(20_000),
-        );
-        until("the connections are cut", async || {
-            if way.is_cut() { Ok(()) } else { Err(cut) }
-        })
-        .await;
-        way.restore();
-    }
-    bed.leaf.behaves();
-    until_all_confirmed(&bed.app, 10).await;
-    let sql = "SELECT c.key, c.attempts, (SELECT count(*) FROM leafhopper.attempt a WHERE a.call_id = c.id) AS history, \
-                      (SELECT count(DISTINCT a.attempt) FROM leafhopper.attempt a WHERE a.call_id = c.id) AS numbers \
-                 FROM leafhopper.call c";
-    for row in bed.app.rows(sql).await {
-        let requests = bed.leaf.requests(row["key"].as_str().unwrap()).len();
-        assert_eq!(row["attempts"], requests, "{row}");
-        assert_eq!(
-            (&row["history"], &row["numbers"]),
-            (&json!(requests - 1), &json!(requests - 1)),
-            "{row}"
-        );
-    }
-}
-
-#[tokio::test]
-async fn sessions_that_are_terminated_cost_no_call_an_attempt() {
-    let bed = Bed::new().await;
-    let _sidecar = bed.sidecar("timeout = \"10s\"").await;
-    bed.leaf
-        .always()
-        .takes(Duration::from_millis(20))
-        .answers(201);
-    for round in 0..8 {
-        for number in 0..20 {
-            bed.app
-                .insert(named(&format!("k{}", round * 20 + number)))
-                .await;
-        }
-        let sql = "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity \
-                    WHERE datname = current_database() AND pid <> pg_backend_pid()";
-        bed.app.rows(sql).await;
-    }
-    until_all_confirmed(&bed.app, 160).await;
-    assert_eq!(bed.leaf.all_requests().len(), 160);
-    assert_eq!(
-        bed.app.rows("SELECT * FROM leafhopper.attempt").await,
-        Vec::<Value>::new()
-    );
-    no_transaction_is_left(&bed.app).await;
+    bed.app.no_transaction_is_left().await;
 }
 
 #[tokio::test]
@@ -415,7 +209,7 @@ async fn a_server_that_crashes_and_recovers_is_gone_on_with() {
     sidecar.until_ready().await;
     let app = App::connect(&url).await;
     app.insert(named("b")).await;
-    until_all_confirmed(&app, 2).await;
+    app.until_all_confirmed(2).await;
     leaf.assert_each_effect_once(["a", "b"]);
     assert_eq!(leaf.all_requests().len(), 2);
     drop(sidecar);
@@ -484,7 +278,7 @@ async fn a_database_that_takes_no_writes_is_named_and_waited_for() {
     tokio::join!(sidecar.until_ready(), late.until_ready());
     bed.app.until_state(id, "confirmed").await;
     bed.leaf.assert_each_effect_once(["a"]);
-    no_transaction_is_left(&bed.app).await;
+    bed.app.no_transaction_is_left().await;
 }
 
 #[tokio::test]
@@ -520,9 +314,9 @@ async fn settings_of_the_database_do_not_matter() {
             bed.app.insert(named(&format!("k{number}"))).await;
         }
         bed.app.insert(named("twice")).await;
-        until_all_confirmed(&bed.app, 21).await;
+        bed.app.until_all_confirmed(21).await;
         assert_eq!(bed.leaf.all_requests().len(), 22, "{setting}");
-        no_transaction_is_left(&bed.app).await;
+        bed.app.no_transaction_is_left().await;
     }
 }
 
@@ -556,7 +350,7 @@ async fn a_lock_on_the_result_table_makes_recording_wait_and_nothing_else() {
     })
     .await;
     locker.batch_execute("COMMIT").await.unwrap();
-    until_all_confirmed(&bed.app, 50).await;
+    bed.app.until_all_confirmed(50).await;
     assert_eq!(bed.leaf.all_requests().len(), 50);
-    no_transaction_is_left(&bed.app).await;
+    bed.app.no_transaction_is_left().await;
 }

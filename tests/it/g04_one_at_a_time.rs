@@ -289,13 +289,8 @@ async fn a_refusal_that_comes_after_a_takeover_decides_while_no_newer_attempt_ha
 #[tokio::test]
 async fn an_instance_whose_lease_is_over_sends_nothing() {
     let bed = Bed::new().await;
-    let way = Proxy::in_front_of(&bed.database.url).await;
-    let through = Config::new(&way.url(&bed.database.url));
-    let sidecar = through
-        .leaf("leaf", &bed.leaf.url(), "")
-        .dispatch(LEASE)
-        .start()
-        .await;
+    let (way, through) = bed.behind_a_proxy("").await;
+    let sidecar = through.dispatch(LEASE).start().await;
     way.stall();
     until("its lease is over", async || {
         let (status, why) = sidecar.get("/readyz").await;

@@ -16,6 +16,7 @@ mod harness;
 
 mod answers;
 mod cluster;
+mod database_cuts;
 mod database_down;
 mod g04_one_at_a_time;
 mod g05_doubt_is_never_resent_blindly;

@@ -14,8 +14,7 @@ use crate::harness::{
     Bed,
     app::{Call, call},
     leaf::Gate,
-    proxy::Proxy,
-    sidecar::{Config, Sidecar},
+    sidecar::Sidecar,
     wait::{holds_for, until},
 };
 
@@ -207,8 +206,7 @@ async fn a_second_signal_ends_it_at_once_and_leaves_the_rest_to_its_lease() {
 #[tokio::test]
 async fn a_stop_does_not_wait_for_a_database_that_is_away() {
     let bed = Bed::new().await;
-    let way = Proxy::in_front_of(&bed.database.url).await;
-    let config = Config::new(&way.url(&bed.database.url)).leaf("leaf", &bed.leaf.url(), "");
+    let (way, config) = bed.behind_a_proxy("").await;
     let config = config.dispatch("shutdown_grace = \"500ms\"\nlease = \"1s\"");
 
     let mut idle = config.start().await;
