@@ -234,15 +234,22 @@ async fn without_a_witness_a_new_timeline_alone_stops_all_sending() {
 
 #[tokio::test]
 async fn commits_that_are_lost_stop_all_sending() {
-    let bed = Bed::new().await;
-    let sidecar = bed.config("").dispatch(LEASE).start().await;
-    let id = bed.app.insert(named("before")).await;
-    bed.app.until_state(id, "confirmed").await;
-    // As it would be after a failover to a standby that was behind.
-    bed.app
-        .execute("UPDATE leafhopper.instance SET beat = beat - 100")
-        .await;
-    all_sending_has_stopped(&bed.app, &bed.leaf, &sidecar, "after", "renewal").await;
+    // As it would be after a failover to a standby that was behind: by one renewal, by many, by all.
+    for (lost, why) in [
+        ("UPDATE leafhopper.instance SET beat = beat - 1", "renewal"),
+        (
+            "UPDATE leafhopper.instance SET beat = beat - 100",
+            "renewal",
+        ),
+        ("DELETE FROM leafhopper.instance", "renewal"),
+    ] {
+        let bed = Bed::new().await;
+        let sidecar = bed.config("").dispatch(LEASE).start().await;
+        let id = bed.app.insert(named("before")).await;
+        bed.app.until_state(id, "confirmed").await;
+        bed.app.execute(lost).await;
+        all_sending_has_stopped(&bed.app, &bed.leaf, &sidecar, "after", why).await;
+    }
 }
 
 #[tokio::test]
