@@ -106,6 +106,8 @@ pub(crate) struct Context {
     pub(crate) dead: Mutex<Vec<Uuid>>,
     /// The last renewal of the lease that was committed.
     pub(crate) last_beat: AtomicI64,
+    /// The database does not know a renewal that it had committed; the guardian has yet to write it down.
+    pub(crate) renewal_lost: AtomicBool,
     /// The database was found changed; nothing is sent.
     pub(crate) database_changed: AtomicBool,
     /// The last round of claiming went through.
@@ -145,6 +147,7 @@ impl Context {
             ended_heads: Mutex::default(),
             dead: Mutex::default(),
             last_beat: AtomicI64::new(0),
+            renewal_lost: AtomicBool::new(false),
             database_changed: AtomicBool::new(false),
             claims_work: AtomicBool::new(false),
             records_work: AtomicBool::new(true),
@@ -218,12 +221,16 @@ impl Context {
 
     /// Whether something may be sent now.
     pub(crate) fn may_send(&self) -> bool {
-        self.lease.runs() && !self.database_changed.load(Ordering::SeqCst)
+        self.lease.runs() && self.is_the_same_database()
     }
 
     /// Whether what was claimed in that term of the lease may be sent now.
     pub(crate) fn may_send_in(&self, term: u64) -> bool {
-        self.lease.runs_in(term) && !self.database_changed.load(Ordering::SeqCst)
+        self.lease.runs_in(term) && self.is_the_same_database()
+    }
+
+    fn is_the_same_database(&self) -> bool {
+        !self.database_changed.load(Ordering::SeqCst) && !self.renewal_lost.load(Ordering::SeqCst)
     }
 
     /// Nothing is sent any more, until a person says how to go on.

@@ -27,10 +27,14 @@ impl Pass for Guardian {
 
     async fn pass(&mut self, context: &Shared) -> Result<More, StoreError> {
         // What this instance knows to be committed is read before the database is asked.
+        let renewal_lost = context.renewal_lost.load(Ordering::SeqCst);
         let beat = context.last_beat.load(Ordering::SeqCst);
         let held = context.held.snapshot().calls;
         let origin = context.store.origin().await?;
         let mut difference = origin.change.clone();
+        if difference.is_none() && renewal_lost {
+            difference = Some("a renewal of this instance's lease is lost".to_owned());
+        }
         if difference.is_none() {
             difference = context.store.lost(context.identity.id, beat, &held).await?;
         }
@@ -45,7 +49,12 @@ impl Pass for Guardian {
             difference = origin.difference();
         }
         match difference {
-            Some(difference) => stop_sending(context, &difference, origin.change.is_some()).await?,
+            Some(difference) => {
+                stop_sending(context, &difference, origin.change.is_some()).await?;
+                if renewal_lost {
+                    context.renewal_lost.store(false, Ordering::SeqCst);
+                }
+            }
             None => {
                 if context.database_changed.swap(false, Ordering::SeqCst) {
                     tracing::warn!("a person said how to go on: calls are sent again");

@@ -99,6 +99,20 @@ impl Heartbeat {
             .store
             .heartbeat(id, dispatch.lease, &leaves, &self.membership)
             .await?;
+        if beat.is_none() && context.stop.claiming.is_cancelled() {
+            // It takes its leave; what it has under way is recorded without a row.
+            context.lease.lost();
+            return Ok(());
+        }
+        // The next renewal would hide it: from then on the beats are as high as they were.
+        let lost = match beat {
+            Some(beat) => beat <= context.last_beat.load(Ordering::SeqCst),
+            // Nobody takes an instance for dead whose lease runs.
+            None => context.lease.runs(),
+        };
+        if lost {
+            context.renewal_lost.store(true, Ordering::SeqCst);
+        }
         match beat {
             Some(beat) => {
                 context.lease.renewed(asked, dispatch.lease);

@@ -7,118 +7,107 @@ use crate::harness::{Bed, app::call, leaf::Reply};
 /// Quick, with a small limit for bodies.
 const QUICK: &str = "timeout = \"5s\"\nmax_response_bytes = \"64KiB\"";
 
-/// What is stored of a confirmation's body: as JSON, or these bytes, or none.
-#[derive(Debug, PartialEq)]
-enum Stored {
-    Json(&'static str),
-    Bytes(Vec<u8>),
-    Cut(Vec<u8>),
-    None,
-}
+/// What is stored of a confirmation's body: as JSON, as bytes, and whether it was cut.
+type Stored = (Option<String>, Option<Vec<u8>>, bool);
 
-fn deep() -> Vec<u8> {
-    let depth = 20_000;
-    ["[".repeat(depth), "]".repeat(depth)].concat().into()
+/// A leaf answers with this body, and says that it is JSON; gives what is stored of it.
+async fn stored(bed: &Bed, status: u16, body: &[u8]) -> Stored {
+    bed.leaf.behaves();
+    let reply = Reply::bytes(status, body).header("content-type", "application/json");
+    // Neither ASCII nor Latin 1.
+    bed.leaf
+        .always()
+        .answers(reply.header("x-request-id", "a\u{e9}\u{1F600}"));
+    let id = bed.app.insert(call("leaf").body(json!({}))).await;
+    bed.app.until_state(id, "confirmed").await;
+    let sql = "SELECT body::text, body_raw, truncated, status, headers->>'content-type' \
+                 FROM leafhopper.result WHERE call_id = $1";
+    let row = bed.app.client().query_one(sql, &[&id]).await.unwrap();
+    let (kept, content_type) = (row.get::<_, i32>(3), row.get::<_, &str>(4));
+    assert_eq!(
+        (kept, content_type),
+        (i32::from(status), "application/json")
+    );
+    (row.get(0), row.get(1), row.get(2))
 }
 
 #[tokio::test]
-async fn no_content_keeps_an_answer_from_being_recorded() {
+async fn a_json_body_is_stored_as_json() {
     let bed = Bed::new().await;
     let _sidecar = bed.sidecar(QUICK).await;
-    let bytes = |text: &[u8]| Stored::Bytes(text.to_vec());
-    let raw = |reply: &Reply| Stored::Bytes(reply.body.clone().unwrap());
-    let deep = Reply::bytes(200, deep());
-    let number = Reply::bytes(200, format!("[{}]", "9".repeat(60_000)));
-    let long = Reply::bytes(200, vec![b'x'; 300_000]);
-    let long_json = Reply::bytes(200, format!("\"{}\"", "x".repeat(300_000)));
-    let cases = [
-        (Reply::bytes(200, "{\"a\": 1}"), Stored::Json("{\"a\": 1}")),
-        (Reply::bytes(200, " [1] \n"), Stored::Json("[1]")),
-        (Reply::bytes(200, "null"), Stored::Json("null")),
-        (Reply::bytes(200, "1.10"), Stored::Json("1.10")),
-        (Reply::bytes(200, ""), Stored::None),
-        (Reply::bytes(204, ""), Stored::None),
-        (
-            Reply::bytes(200, [0xff, 0xfe, 0x80]),
-            bytes(&[0xff, 0xfe, 0x80]),
-        ),
-        (Reply::bytes(200, "a\0b"), bytes(b"a\0b")),
-        (Reply::bytes(200, "\"a\\u0000b\""), bytes(b"\"a\\u0000b\"")),
-        (Reply::bytes(200, "\"a\0b\""), bytes(b"\"a\0b\"")),
-        (
-            Reply::bytes(200, "{\"a\": \"\\ud800\"}"),
-            bytes(b"{\"a\": \"\\ud800\"}"),
-        ),
-        (
-            Reply::bytes(200, "{\"a\": \"\\udc00\\ud800\"}"),
-            bytes(b"{\"a\": \"\\udc00\\ud800\"}"),
-        ),
-        (Reply::bytes(200, "{oops"), bytes(b"{oops")),
-        (Reply::bytes(200, "1e999999999"), bytes(b"1e999999999")),
-        (
-            Reply::bytes(200, "\u{feff}{}"),
-            bytes("\u{feff}{}".as_bytes()),
-        ),
-        (Reply::bytes(200, "{} {}"), bytes(b"{} {}")),
-        (Reply::bytes(200, "<html></html>"), bytes(b"<html></html>")),
-        (deep.clone(), raw(&deep)),
-        (number, Stored::Json("")),
-        (long, Stored::Cut(vec![b'x'; 65_536])),
-        (
-            long_json,
-            Stored::Cut([b"\"".as_slice(), &[b'x'; 65_535]].concat()),
-        ),
+    // A number of any length stays what it is.
+    let number = format!("[{}]", "9".repeat(60_000));
+    for body in [
+        "{\"a\": 1}",
+        "[1]",
+        "null",
+        "true",
+        "\"\"",
+        "1.10",
+        "\"\u{e9}\u{1F600}\"",
+        &number,
+    ] {
+        let text = format!(" {body} \n");
+        assert_eq!(
+            stored(&bed, 200, text.as_bytes()).await,
+            (Some(body.to_owned()), None, false)
+        );
+    }
+    for status in [200, 204] {
+        let none = (None, None, false);
+        assert_eq!(stored(&bed, status, b"").await, none, "no body is not null");
+    }
+}
+
+#[tokio::test]
+async fn a_body_that_jsonb_can_t_hold_is_stored_as_bytes() {
+    let bed = Bed::new().await;
+    let _sidecar = bed.sidecar(QUICK).await;
+    let deep = "[".repeat(20_000) + &"]".repeat(20_000);
+    let bodies: [&[u8]; 12] = [
+        b"\xff\xfe\x80",
+        b"a\0b",
+        b"\"a\0b\"",
+        b"\"a\\u0000b\"",
+        b"{\"a\": \"\\ud800\"}",
+        b"{\"a\": \"\\udc00\\ud800\"}",
+        b"{oops",
+        b"1e999999999",
+        b"\xef\xbb\xbf{}",
+        b"{} {}",
+        b"<html></html>",
+        deep.as_bytes(),
     ];
-    let mut ids = Vec::new();
-    for (number, (reply, _)) in cases.iter().enumerate() {
-        let key = format!("body {number}");
-        let reply = reply
-            .clone()
-            .header("content-type", "application/json")
-            .header("x-request-id", "a\u{e9}\u{1F600}");
-        bed.leaf.always().key(&key).answers(reply);
-        ids.push((
-            key.clone(),
-            bed.app
-                .insert(call("leaf").key(&key).body(json!({"key": key})))
-                .await,
-        ));
+    for body in bodies {
+        let expected = (None, Some(body.to_vec()), false);
+        assert_eq!(stored(&bed, 200, body).await, expected);
     }
-    for ((key, id), (reply, stored)) in ids.iter().zip(&cases) {
-        bed.app.until_state(*id, "confirmed").await;
-        let sql = "SELECT body::text, body_raw, truncated, status, headers->>'content-type' FROM leafhopper.result WHERE key = $1";
-        let row = bed.app.client().query_one(sql, &[key]).await.unwrap();
-        let (json, raw): (Option<String>, Option<Vec<u8>>) = (row.get(0), row.get(1));
-        let what = String::from_utf8_lossy(
-            &reply.body.as_deref().unwrap()[..reply.body.as_ref().unwrap().len().min(40)],
-        )
-        .into_owned();
-        assert_eq!(
-            row.get::<_, bool>(2),
-            matches!(stored, Stored::Cut(_)),
-            "{what}"
-        );
-        assert_eq!(row.get::<_, i32>(3), i32::from(reply.status));
-        assert_eq!(
-            row.get::<_, Option<&str>>(4),
-            Some("application/json"),
-            "{what}"
-        );
-        match stored {
-            // A number of any length stays what it is.
-            Stored::Json("") => assert_eq!(json.unwrap().len(), 60_002),
-            Stored::Json(text) => assert_eq!(json.as_deref(), Some(*text)),
-            Stored::Bytes(bytes) | Stored::Cut(bytes) => {
-                assert!(
-                    json.is_none() && raw.as_ref() == Some(bytes),
-                    "{what}: {json:?} {:?}",
-                    raw.map(|raw| raw.len())
-                );
-            }
-            Stored::None => assert_eq!((json, raw), (None, None), "{what}"),
-        }
-        assert_eq!(bed.leaf.requests(key).len(), 1, "{what}");
-    }
+    assert_eq!(
+        bed.leaf.all_requests().len(),
+        bodies.len(),
+        "nothing is sent again"
+    );
+}
+
+#[tokio::test]
+async fn a_body_beyond_the_limit_is_cut_and_says_so() {
+    let bed = Bed::new().await;
+    let _sidecar = bed.sidecar(QUICK).await;
+    let fits = vec![b'x'; 65_536];
+    let expected = (None, Some(fits.clone()), false);
+    assert_eq!(stored(&bed, 200, &fits).await, expected);
+    let long = vec![b'x'; 300_000];
+    assert_eq!(
+        stored(&bed, 200, &long).await,
+        (None, Some(fits.clone()), true)
+    );
+    // Half of a JSON text is none.
+    let json = format!("\"{}\"", "x".repeat(300_000));
+    let cut = json.as_bytes()[..65_536].to_vec();
+    assert_eq!(
+        stored(&bed, 200, json.as_bytes()).await,
+        (None, Some(cut), true)
+    );
 }
 
 #[tokio::test]

@@ -185,6 +185,30 @@ impl App {
         .await
     }
 
+    /// Waits until there are this many calls, and all of them are confirmed.
+    pub(crate) async fn until_all_confirmed(&self, calls: usize) {
+        until("all calls are confirmed", async || {
+            let sql = "SELECT state, reason, count(*) FROM leafhopper.call GROUP BY 1, 2";
+            let states = self.rows(sql).await;
+            let all = json!({"state": "confirmed", "reason": null, "count": calls});
+            if states == [all] { Ok(()) } else { Err(states) }
+        })
+        .await;
+    }
+
+    /// Waits until no sidecar's session is idle in a transaction.
+    pub(crate) async fn no_transaction_is_left(&self) {
+        until("no session is idle in a transaction", async || {
+            let sql = "SELECT state, query FROM pg_stat_activity \
+                        WHERE datname = current_database() AND application_name LIKE 'leafhopper%' \
+                          AND state LIKE 'idle in transaction%' \
+                          AND state_change < clock_timestamp() - interval '100 ms'";
+            let left = self.rows(sql).await;
+            if left.is_empty() { Ok(()) } else { Err(left) }
+        })
+        .await;
+    }
+
     /// The results of a key, oldest generation first.
     pub(crate) async fn results(&self, leaf: &str, key: &str) -> Vec<Value> {
         self.rows(&format!(

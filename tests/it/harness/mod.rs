@@ -14,6 +14,7 @@ pub(crate) mod wait;
 use app::App;
 use database::Database;
 use leaf::Leaf;
+use proxy::Proxy;
 use sidecar::{Config, Sidecar};
 
 /// The usual set: a migrated database, an application connected to it, and one leaf.
@@ -43,6 +44,13 @@ impl Bed {
     /// A configuration that knows the leaf as `leaf`, with these lines in its table.
     pub(crate) fn config(&self, lines: &str) -> Config {
         Config::new(&self.database.url).leaf("leaf", &self.leaf.url(), lines)
+    }
+
+    /// The same for a sidecar whose way to the database can be cut.
+    pub(crate) async fn behind_a_proxy(&self, lines: &str) -> (Proxy, Config) {
+        let way = Proxy::in_front_of(&self.database.url).await;
+        let config = Config::new(&way.url(&self.database.url));
+        (way, config.leaf("leaf", &self.leaf.url(), lines))
     }
 
     /// A running sidecar with that configuration.

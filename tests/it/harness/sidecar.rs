@@ -20,6 +20,9 @@ use super::wait::until;
 /// As much of its log as a failing test shows.
 const LOG_TAIL_LINES: usize = 60;
 
+/// Quick enough for a test.
+const POLLS: &str = "poll_interval = \"100ms\"";
+
 /// A line of ours in the log: the address above it is that of the process before.
 const STARTED_AGAIN: &str = "(started again by the test)";
 
@@ -37,7 +40,7 @@ pub(crate) struct Config {
 impl Config {
     /// A listener on a free port, and times that suit a test.
     pub(crate) fn new(database_url: &str) -> Self {
-        let dispatch = "poll_interval = \"100ms\"\n".to_owned();
+        let dispatch = format!("{POLLS}\n");
         let database_url = database_url.to_owned();
         Self {
             database_url,
@@ -67,6 +70,13 @@ impl Config {
     pub(crate) fn dispatch(mut self, lines: &str) -> Self {
         self.dispatch.push_str(lines);
         self.dispatch.push('\n');
+        self
+    }
+
+    /// How often it looks by itself, instead of ten times a second.
+    pub(crate) fn polls_each(mut self, interval: &str) -> Self {
+        let line = format!("poll_interval = {interval:?}");
+        self.dispatch = self.dispatch.replacen(POLLS, &line, 1);
         self
     }
 

@@ -1,0 +1,195 @@
+//! Connections to PostgreSQL break at any byte, so that nobody knows what was committed: no call is doubled,
+//! none is lost, and nothing is counted twice.
+
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use crate::harness::{
+    Bed,
+    app::{Call, call},
+    leaf::{Gate, Leaf, Remembers},
+    proxy::Direction,
+    wait::until,
+};
+
+fn named(key: &str) -> Call {
+    call("leaf").key(key).body(json!({ "key": key }))
+}
+
+/// Random, and the same for the same seed.
+struct Draw(u64);
+
+impl Draw {
+    fn up_to(&mut self, limit: u64) -> usize {
+        self.0 = self
+            .0
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1_442_695_040_888_963_407);
+        usize::try_from((self.0 >> 33) % limit).unwrap()
+    }
+}
+
+#[tokio::test]
+async fn connections_that_are_cut_at_any_byte_double_nothing_and_lose_nothing() {
+    const CUTS: usize = 50;
+    const CALLS_EACH: usize = 8;
+    let bed = Bed::new().await;
+    let keyed = Leaf::start().await;
+    keyed.honours("Idempotency-Key", Remembers::Successes);
+    let (way, config) = bed.behind_a_proxy("timeout = \"10s\"").await;
+    let config = config.leaf(
+        "keyed",
+        &keyed.url(),
+        "idempotency = { header = \"Idempotency-Key\", window = \"1h\" }",
+    );
+    let _sidecar = config.start().await;
+    let seed = u64::from(std::process::id());
+    eprintln!("seed {seed}");
+    let mut draw = Draw(seed);
+    for cut in 0..CUTS {
+        let direction = [Direction::Up, Direction::Down][draw.up_to(2)];
+        way.cut_after(direction, draw.up_to(20_000));
+        let sql = format!(
+            "INSERT INTO leafhopper.outbox (leaf, key, path, body) \
+             SELECT l, 'k' || n, '/things', jsonb_build_object('key', 'k' || n) \
+               FROM generate_series({}, {}) n, unnest(ARRAY['leaf', 'keyed']) l",
+            cut * CALLS_EACH + 1,
+            (cut + 1) * CALLS_EACH
+        );
+        bed.app.execute(&sql).await;
+        until("the connections are cut", async || {
+            if way.is_cut() { Ok(()) } else { Err(cut) }
+        })
+        .await;
+        way.restore();
+    }
+    bed.app.until_all_confirmed(2 * CUTS * CALLS_EACH).await;
+    // Nothing that the database does leaves the sidecar in doubt about a leaf.
+    for leaf in [&bed.leaf, &keyed] {
+        assert_eq!(leaf.all_requests().len(), CUTS * CALLS_EACH, "seed {seed}");
+        leaf.assert_each_effect_once((1..=CUTS * CALLS_EACH).map(|number| format!("k{number}")));
+    }
+    assert_eq!(
+        bed.app.rows("SELECT * FROM leafhopper.attempt").await,
+        Vec::<Value>::new(),
+        "seed {seed}"
+    );
+    bed.app.no_transaction_is_left().await;
+}
+
+#[tokio::test]
+async fn a_confirmation_whose_commit_s_reply_was_lost_is_no_second_one() {
+    let bed = Bed::new().await;
+    let (way, config) = bed
+        .behind_a_proxy("concurrency = 1\ntimeout = \"20s\"")
+        .await;
+    // While the leaf works on the call, the database hears nothing.
+    let config = config.dispatch("lease = \"60s\"").polls_each("20s");
+    let sidecar = config.start().await;
+    // COMMIT's reply is the last 18 of the bytes that come back, wherever exactly they begin.
+    let cuts: Vec<usize> = (100..340).step_by(15).collect();
+    for bytes in &cuts {
+        let gate = Gate::closed();
+        let key = format!("k{bytes}");
+        bed.leaf
+            .always()
+            .key(&key)
+            .waits_before_the_answer(&gate)
+            .answers(201);
+        let id = bed.app.insert(named(&key)).await;
+        gate.until_arrived(1).await;
+        way.cut_after(Direction::Down, *bytes);
+        gate.open();
+        until("the connections are cut", async || {
+            if way.is_cut() { Ok(()) } else { Err(bytes) }
+        })
+        .await;
+        way.restore();
+        bed.app.until_state(id, "confirmed").await;
+        until("its slot is free", async || {
+            let busy = sidecar.metric("leafhopper_in_flight", &[]).await;
+            if busy.abs() < f64::EPSILON {
+                Ok(())
+            } else {
+                Err(busy)
+            }
+        })
+        .await;
+    }
+    let again = sidecar
+        .metric("leafhopper_attempts_total", &["class=\"confirmed_again\""])
+        .await;
+    assert!(again.abs() < f64::EPSILON, "{again}");
+    assert_eq!(
+        bed.app.rows("SELECT * FROM leafhopper.attempt").await,
+        Vec::<Value>::new()
+    );
+    assert_eq!(bed.leaf.all_requests().len(), cuts.len());
+}
+
+#[tokio::test]
+async fn attempts_that_did_not_confirm_are_counted_once_whatever_is_cut() {
+    const CUTS: usize = 15;
+    let bed = Bed::new().await;
+    let lines = "retry = { initial = \"10ms\", max = \"10ms\", jitter = 0.0, max_attempts = 1000 }";
+    let (way, config) = bed.behind_a_proxy(lines).await;
+    bed.leaf.always().refuses(425);
+    let _sidecar = config.start().await;
+    for number in 0..10 {
+        bed.app.insert(named(&format!("k{number}"))).await;
+    }
+    let mut draw = Draw(u64::from(std::process::id()));
+    for cut in 0..CUTS {
+        way.cut_after(
+            [Direction::Up, Direction::Down][draw.up_to(2)],
+            draw.up_to(20_000),
+        );
+        until("the connections are cut", async || {
+            if way.is_cut() { Ok(()) } else { Err(cut) }
+        })
+        .await;
+        way.restore();
+    }
+    bed.leaf.behaves();
+    bed.app.until_all_confirmed(10).await;
+    let sql = "SELECT c.key, c.attempts, (SELECT count(*) FROM leafhopper.attempt a WHERE a.call_id = c.id) AS history, \
+                      (SELECT count(DISTINCT a.attempt) FROM leafhopper.attempt a WHERE a.call_id = c.id) AS numbers \
+                 FROM leafhopper.call c";
+    for row in bed.app.rows(sql).await {
+        let requests = bed.leaf.requests(row["key"].as_str().unwrap()).len();
+        assert_eq!(row["attempts"], requests, "{row}");
+        assert_eq!(
+            (&row["history"], &row["numbers"]),
+            (&json!(requests - 1), &json!(requests - 1)),
+            "{row}"
+        );
+    }
+}
+
+#[tokio::test]
+async fn sessions_that_are_terminated_cost_no_call_an_attempt() {
+    let bed = Bed::new().await;
+    let _sidecar = bed.sidecar("timeout = \"10s\"").await;
+    bed.leaf
+        .always()
+        .takes(Duration::from_millis(20))
+        .answers(201);
+    for round in 0..8 {
+        for number in 0..20 {
+            bed.app
+                .insert(named(&format!("k{}", round * 20 + number)))
+                .await;
+        }
+        let sql = "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity \
+                    WHERE datname = current_database() AND pid <> pg_backend_pid()";
+        bed.app.rows(sql).await;
+    }
+    bed.app.until_all_confirmed(160).await;
+    assert_eq!(bed.leaf.all_requests().len(), 160);
+    assert_eq!(
+        bed.app.rows("SELECT * FROM leafhopper.attempt").await,
+        Vec::<Value>::new()
+    );
+    bed.app.no_transaction_is_left().await;
+}

@@ -1,0 +1,356 @@
+//! PostgreSQL goes away at every bad moment and comes back: no call is doubled, none is lost, and no session is
+//! left in a transaction.
+
+use std::time::Duration;
+
+use leafhopper::demo::cluster::{Cluster, Durability};
+use serde_json::{Value, json};
+
+use crate::harness::{
+    Bed,
+    app::{App, Call, call},
+    database,
+    leaf::{Gate, Leaf, Reply},
+    sidecar::{Config, Sidecar},
+    wait::{holds_for, until},
+};
+
+fn named(key: &str) -> Call {
+    call("leaf").key(key).body(json!({ "key": key }))
+}
+
+async fn until_unready(sidecar: &Sidecar, why: &str) {
+    until("it is not ready", async || {
+        let (status, text) = sidecar.get("/readyz").await;
+        if status == 503 && text.contains(why) {
+            Ok(())
+        } else {
+            Err((status, text))
+        }
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn at_start_it_waits_for_the_database() {
+    let bed = Bed::new().await;
+    let (way, config) = bed.behind_a_proxy("").await;
+    way.cut();
+    let sidecar = config.sidecar().launch();
+    until("it listens", async || {
+        let log = sidecar.log();
+        if log
+            .iter()
+            .any(|line| line.to_string().contains("listen.address"))
+        {
+            Ok(())
+        } else {
+            Err(log)
+        }
+    })
+    .await;
+    holds_for(
+        Duration::from_millis(500),
+        "it lives and is not ready",
+        async || {
+            let seen = (
+                sidecar.get("/livez").await.0,
+                sidecar.get("/readyz").await.0,
+            );
+            if seen == (200, 503) {
+                Ok(())
+            } else {
+                Err(seen)
+            }
+        },
+    )
+    .await;
+    assert_eq!(sidecar.get("/metrics").await.0, 200);
+    way.restore();
+    sidecar.until_ready().await;
+    let id = bed.app.insert(named("a")).await;
+    bed.app.until_state(id, "confirmed").await;
+}
+
+#[tokio::test]
+async fn an_outage_while_it_is_idle_is_a_few_lines_in_the_log() {
+    let bed = Bed::new().await;
+    let (way, config) = bed.behind_a_proxy("").await;
+    let sidecar = config.dispatch("lease = \"1s\"").start().await;
+    way.cut();
+    until_unready(&sidecar, "").await;
+    until_unready(&sidecar, "lease").await;
+    assert_eq!(
+        sidecar.get("/livez").await.0,
+        200,
+        "an outage must not restart it"
+    );
+    let up = sidecar.metric("leafhopper_database_up", &[]).await;
+    assert!(up.abs() < f64::EPSILON, "{up}");
+    let id = bed.app.insert(named("a")).await;
+    way.restore();
+    sidecar.until_ready().await;
+    let row = bed.app.until_state(id, "confirmed").await;
+    assert_eq!(row["attempts"], 1);
+    assert!(
+        sidecar
+            .metric("leafhopper_database_errors_total", &[])
+            .await
+            > 0.0
+    );
+    let warned =
+        |line: &Value| line["level"] == "WARN" && line["fields"]["database.operation"].is_string();
+    let warnings: Vec<_> = sidecar
+        .log()
+        .into_iter()
+        .filter(|line| warned(line))
+        .collect();
+    assert!((1..=5).contains(&warnings.len()), "{warnings:#?}");
+    bed.app.no_transaction_is_left().await;
+}
+
+#[tokio::test]
+async fn answers_are_kept_until_the_database_is_back() {
+    let bed = Bed::new().await;
+    let lines = "concurrency = 6\nretry = { initial = \"50ms\", max = \"50ms\", jitter = 0.0 }";
+    let (way, config) = bed.behind_a_proxy(lines).await;
+    let gate = Gate::closed();
+    let held = |key: &'static str| {
+        bed.leaf
+            .always()
+            .key(key)
+            .times(1)
+            .waits_before_the_answer(&gate)
+    };
+    held("created").answers(201);
+    held("plain").answers(201);
+    // A body that jsonb refuses must not keep its neighbours.
+    held("surrogate").answers(Reply::bytes(200, "\"\\ud800\""));
+    held("refused").refuses(422);
+    held("busy").refuses(429);
+    held("lost").resets();
+    let sidecar = config.start().await;
+    let mut ids = std::collections::BTreeMap::new();
+    let keys = ["created", "plain", "surrogate", "refused", "busy", "lost"];
+    for key in keys {
+        ids.insert(key, bed.app.insert(named(key)).await);
+    }
+    gate.until_arrived(6).await;
+    way.cut();
+    gate.open();
+    let behind = bed.app.insert(named("behind")).await;
+    let in_flight = async || {
+        sidecar
+            .metric("leafhopper_in_flight", &["leaf=\"leaf\""])
+            .await
+    };
+    holds_for(
+        Duration::from_millis(800),
+        "slots stay taken, nothing is sent",
+        async || {
+            let seen = (in_flight().await, bed.leaf.all_requests().len());
+            if (seen.0 - 6.0).abs() < f64::EPSILON && seen.1 == 6 {
+                Ok(())
+            } else {
+                Err(seen)
+            }
+        },
+    )
+    .await;
+    way.restore();
+    for key in ["created", "plain", "surrogate", "busy"] {
+        bed.app.until_state(ids[key], "confirmed").await;
+    }
+    bed.app.until_state(ids["refused"], "failed").await;
+    bed.app.until_state(ids["lost"], "parked").await;
+    bed.app.until_state(behind, "confirmed").await;
+    for key in keys {
+        let row = bed.app.call(ids[key]).await;
+        assert_eq!(row["attempts"], 1, "{key}");
+        assert_eq!(
+            bed.leaf.requests(key).len(),
+            if key == "busy" { 2 } else { 1 },
+            "{key}"
+        );
+        let unconfirmed = usize::from(["refused", "busy", "lost"].contains(&key));
+        assert_eq!(bed.app.attempts(ids[key]).await.len(), unconfirmed, "{key}");
+    }
+    bed.app.no_transaction_is_left().await;
+}
+
+#[tokio::test]
+async fn a_server_that_crashes_and_recovers_is_gone_on_with() {
+    let start = || Cluster::start(database::options(Durability::Unsynced)).unwrap();
+    let mut cluster = tokio::task::spawn_blocking(start).await.unwrap();
+    cluster.create_database("app", None).unwrap();
+    let url = cluster.url("app");
+    let leaf = Leaf::start().await;
+    let config = Config::new(&url).leaf("leaf", &leaf.url(), "timeout = \"20s\"");
+    let starter = config.sidecar();
+    assert!(starter.command(&["migrate"]).await.status.success());
+    let sidecar = starter.start().await;
+    let gate = Gate::closed();
+    leaf.always().waits_before_the_answer(&gate).answers(201);
+    let app = App::connect(&url).await;
+    app.insert(named("a")).await;
+    gate.until_arrived(1).await;
+    let cluster = tokio::task::spawn_blocking(move || {
+        cluster.stop_immediate().unwrap();
+        cluster
+    });
+    let mut cluster = cluster.await.unwrap();
+    gate.open();
+    until_unready(&sidecar, "").await;
+    let cluster = tokio::task::spawn_blocking(move || {
+        cluster.restart().unwrap();
+        cluster
+    });
+    let _cluster = cluster.await.unwrap();
+    sidecar.until_ready().await;
+    let app = App::connect(&url).await;
+    app.insert(named("b")).await;
+    app.until_all_confirmed(2).await;
+    leaf.assert_each_effect_once(["a", "b"]);
+    assert_eq!(leaf.all_requests().len(), 2);
+    drop(sidecar);
+}
+
+#[tokio::test]
+async fn what_a_person_has_to_mend_ends_it_with_a_message_and_without_the_password() {
+    let bed = Bed::new().await;
+    let right = reqwest::Url::parse(&bed.database.url).unwrap();
+    let mut password = right.clone();
+    password.set_password(Some("s3cret-and-wrong")).unwrap();
+    let mut name = right.clone();
+    name.set_path("no_such_database");
+    let mut user = right.clone();
+    user.set_username("nobody_here").unwrap();
+    for (url, told) in [
+        (password, "password authentication failed"),
+        (name, "no_such_database"),
+        (user, "nobody_here"),
+    ] {
+        let mut sidecar = Config::new(url.as_str()).sidecar().launch();
+        let status = sidecar.exit().await;
+        assert_eq!(status.code(), Some(1), "{told}");
+        let log: String = sidecar
+            .log()
+            .iter()
+            .map(|line| format!("{line}\n"))
+            .collect();
+        assert!(log.contains(told), "{told}: {log}");
+        assert!(!log.contains(url.password().unwrap()), "{log}");
+    }
+}
+
+#[tokio::test]
+async fn a_database_that_takes_no_writes_is_named_and_waited_for() {
+    let bed = Bed::new().await;
+    let config = bed.config("").dispatch("lease = \"1s\"");
+    let sidecar = config.start().await;
+    let name = &bed.database.name;
+    let read_only = async |on: &str| {
+        // The app's own session is from before.
+        let sql = format!("ALTER DATABASE \"{name}\" SET default_transaction_read_only = {on}");
+        bed.app.execute(&sql).await;
+        let sql = "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity \
+                    WHERE datname = current_database() AND pid <> pg_backend_pid()";
+        bed.app.rows(sql).await;
+    };
+    read_only("on").await;
+    until_unready(&sidecar, "").await;
+    until("the log says why", async || {
+        let log = sidecar.log();
+        if log
+            .iter()
+            .any(|line| line.to_string().contains("does not allow writes"))
+        {
+            Ok(())
+        } else {
+            Err(log)
+        }
+    })
+    .await;
+    assert_eq!(sidecar.get("/livez").await.0, 200);
+    let late = config.sidecar().launch();
+    let id = bed.app.insert(named("a")).await;
+    read_only("off").await;
+    tokio::join!(sidecar.until_ready(), late.until_ready());
+    bed.app.until_state(id, "confirmed").await;
+    bed.leaf.assert_each_effect_once(["a"]);
+    bed.app.no_transaction_is_left().await;
+}
+
+#[tokio::test]
+async fn settings_of_the_database_do_not_matter() {
+    for setting in [
+        "default_transaction_isolation = 'repeatable read'",
+        "default_transaction_isolation = 'serializable'",
+        "idle_in_transaction_session_timeout = '20ms'",
+        "statement_timeout = '2s'",
+        "lock_timeout = '1ms'",
+        "synchronous_commit = off",
+        "search_path = pg_temp",
+        "timezone = 'Asia/Kathmandu'",
+        "datestyle = 'German, DMY'",
+        "intervalstyle = 'sql_standard'",
+        "bytea_output = 'escape'",
+        "extra_float_digits = 0",
+        "standard_conforming_strings = off",
+        "plan_cache_mode = 'force_generic_plan'",
+    ] {
+        let bed = Bed::new().await;
+        // The app's own session is from before.
+        bed.app
+            .execute(&format!(
+                "ALTER DATABASE \"{}\" SET {setting}",
+                bed.database.name
+            ))
+            .await;
+        bed.leaf.always().key("twice").times(1).refuses(429);
+        let config = bed.config("retry = { initial = \"10ms\", max = \"10ms\" }");
+        let _sidecars = tokio::join!(config.start(), config.start());
+        for number in 0..20 {
+            bed.app.insert(named(&format!("k{number}"))).await;
+        }
+        bed.app.insert(named("twice")).await;
+        bed.app.until_all_confirmed(21).await;
+        assert_eq!(bed.leaf.all_requests().len(), 22, "{setting}");
+        bed.app.no_transaction_is_left().await;
+    }
+}
+
+#[tokio::test]
+async fn a_lock_on_the_result_table_makes_recording_wait_and_nothing_else() {
+    let bed = Bed::new().await;
+    let sidecar = bed
+        .config("concurrency = 50")
+        .dispatch("lease = \"1s\"")
+        .start()
+        .await;
+    let gate = Gate::closed();
+    bed.leaf
+        .always()
+        .waits_before_the_answer(&gate)
+        .answers(201);
+    for number in 0..50 {
+        bed.app.insert(named(&format!("k{number}"))).await;
+    }
+    gate.until_arrived(50).await;
+    let locker = bed.database.connect().await;
+    locker
+        .batch_execute("BEGIN; LOCK TABLE leafhopper.result IN SHARE MODE")
+        .await
+        .unwrap();
+    gate.open();
+    // Longer than the lease: it is renewed all the same.
+    holds_for(Duration::from_millis(2500), "it stays ready", async || {
+        let ready = sidecar.get("/readyz").await;
+        if ready.0 == 200 { Ok(()) } else { Err(ready) }
+    })
+    .await;
+    locker.batch_execute("COMMIT").await.unwrap();
+    bed.app.until_all_confirmed(50).await;
+    assert_eq!(bed.leaf.all_requests().len(), 50);
+    bed.app.no_transaction_is_left().await;
+}
