@@ -94,6 +94,12 @@ impl Metrics {
     /// Never: the names are constants of this file.
     #[must_use]
     pub fn new() -> Self {
+        let metrics = Self::registered();
+        metrics.touch_rows(UNKNOWN);
+        metrics
+    }
+
+    fn registered() -> Self {
         let r = Registry::new();
         r.register(Box::new(ProcessCollector::for_self()))
             .expect("nothing is registered yet");
@@ -289,17 +295,9 @@ impl Metrics {
 
     /// Touches every series of a leaf, so that it shows as zero and not as missing.
     pub fn touch(&self, leaf: &str) {
-        for state in STATES {
-            self.calls.with_label_values(&[leaf, state]);
-        }
-        for state in FINAL {
-            self.calls_finished_total.with_label_values(&[leaf, state]);
-        }
+        self.touch_rows(leaf);
         for class in CLASSES {
             self.attempts_total.with_label_values(&[leaf, class]);
-        }
-        for reason in STUCK {
-            self.stuck_calls.with_label_values(&[leaf, reason]);
         }
         for how in ["result", "probe", "exists"] {
             self.duplicates_prevented_total
@@ -313,11 +311,24 @@ impl Metrics {
         ] {
             gauge.with_label_values(&[leaf]);
         }
-        for gauge in [&self.oldest_due_age_seconds, &self.oldest_doubt_age_seconds] {
-            gauge.with_label_values(&[leaf]);
-        }
         for histogram in [&self.call_duration_seconds, &self.commit_to_send_seconds] {
             histogram.with_label_values(&[leaf]);
+        }
+    }
+
+    /// What rows can have whose leaf is not known here; nothing is ever sent for them.
+    fn touch_rows(&self, leaf: &str) {
+        for state in STATES {
+            self.calls.with_label_values(&[leaf, state]);
+        }
+        for state in FINAL {
+            self.calls_finished_total.with_label_values(&[leaf, state]);
+        }
+        for reason in STUCK {
+            self.stuck_calls.with_label_values(&[leaf, reason]);
+        }
+        for gauge in [&self.oldest_due_age_seconds, &self.oldest_doubt_age_seconds] {
+            gauge.with_label_values(&[leaf]);
         }
     }
 
