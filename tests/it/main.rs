@@ -15,10 +15,15 @@
 mod harness;
 
 mod cluster;
+mod configuration;
 mod g07_cancelled_means_not_sent;
 mod g09_order;
 mod g10_isolation;
+mod g11_secrets;
+mod g12_reach;
+mod g13_bounded;
 mod instruments;
 mod limits;
+mod surface;
 mod tidy;
 mod times;
