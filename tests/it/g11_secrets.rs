@@ -78,16 +78,12 @@ fn database_password(bed: &Bed) -> Option<String> {
     url.password().map(str::to_owned)
 }
 
-#[tokio::test]
-async fn no_secret_is_kept_or_said_even_if_the_leaf_echoes_it() {
-    let bed = Bed::new().await;
-    let other = Leaf::start().await;
-    let folder = Folder::new();
+/// A leaf for each way to authenticate, all at one address; and one elsewhere that wants nothing.
+fn five_leaves(bed: &Bed, other: &Leaf, folder: &Folder, credentials: &Folder) -> Config {
     let token_file = folder.write("token", FROM_FILE);
-    let credentials = Folder::new();
     credentials.write("acme", CREDENTIAL);
     let url = bed.leaf.url();
-    let config = Config::new(&bed.database.url)
+    Config::new(&bed.database.url)
         .leaf(
             "bearer",
             &url,
@@ -111,8 +107,17 @@ async fn no_secret_is_kept_or_said_even_if_the_leaf_echoes_it() {
             &url,
             "auth = { header = { name = \"X-Token\", value = { env = \"OWN_HEADER\" } } }",
         )
-        .leaf("other", &other.url(), "");
-    let pair = BASE64_STANDARD.encode(format!("robot:{PASSWORD}"));
+        .leaf("other", &other.url(), "")
+}
+
+/// What robot and password look like on the wire.
+fn pair() -> String {
+    BASE64_STANDARD.encode(format!("robot:{PASSWORD}"))
+}
+
+/// Makes the leaf give all secrets back, in every kind of answer.
+fn echoes_everything(bed: &Bed) {
+    let pair = pair();
     let echo = json!({
         "Bearer": format!("Bearer {BEARER}"), "escaped": BEARER, "file": FROM_FILE,
         "credential": CREDENTIAL, "header": [OWN_HEADER], "basic": PASSWORD,
@@ -132,6 +137,16 @@ async fn no_secret_is_kept_or_said_even_if_the_leaf_echoes_it() {
         .on("/text")
         .answers(Reply::bytes(200, text.clone()));
     bed.leaf.on("/cut").answers_raw(text);
+}
+
+#[tokio::test]
+async fn no_secret_is_kept_or_said_even_if_the_leaf_echoes_it() {
+    let bed = Bed::new().await;
+    let other = Leaf::start().await;
+    let (folder, credentials) = (Folder::new(), Folder::new());
+    let config = five_leaves(&bed, &other, &folder, &credentials);
+    echoes_everything(&bed);
+    let pair = pair();
     let sidecar = config
         .sidecar()
         .environment("BEARER", BEARER)
@@ -206,10 +221,8 @@ async fn no_secret_is_kept_or_said_even_if_the_leaf_echoes_it() {
     let mut never = vec![ADMIN.to_owned()];
     never.extend(database_password(&bed));
     assert_keeps_to_itself(&bed, &sidecar, &never).await;
-    let log = text_of(&sidecar);
     let all = [BEARER, FROM_FILE, CREDENTIAL, OWN_HEADER, PASSWORD, &pair].map(str::to_owned);
-    assert_holds_none("the log", &log, &all);
-    // And nothing of it goes to a leaf that is not meant.
+    assert_holds_none("the log", &text_of(&sidecar), &all);
     let elsewhere = format!("{:?}", other.all_requests());
     assert_eq!(other.all_requests().len(), 1);
     assert_holds_none("another leaf's request", &elsewhere, &all);
