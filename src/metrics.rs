@@ -107,6 +107,7 @@ macro_rules! metrics {
                 let process = ProcessCollector::for_self();
                 metrics.registry.register(Box::new(process)).expect("names of its own");
                 metrics.build_info.with_label_values(&[env!("CARGO_PKG_VERSION")]).set(1);
+                metrics.touch_rows(UNKNOWN);
                 metrics
             }
         }
@@ -167,17 +168,9 @@ metrics! {
 impl Metrics {
     /// Touches every series of a leaf, so that it shows as zero and not as missing.
     pub fn touch(&self, leaf: &str) {
-        for state in STATES {
-            self.calls.with_label_values(&[leaf, state]);
-        }
-        for state in FINAL {
-            self.calls_finished_total.with_label_values(&[leaf, state]);
-        }
+        self.touch_rows(leaf);
         for class in CLASSES {
             self.attempts_total.with_label_values(&[leaf, class]);
-        }
-        for reason in STUCK {
-            self.stuck_calls.with_label_values(&[leaf, reason]);
         }
         for how in ["result", "probe", "exists"] {
             self.duplicates_prevented_total
@@ -194,11 +187,24 @@ impl Metrics {
         ] {
             gauge.with_label_values(&[leaf]);
         }
-        for gauge in [&self.oldest_due_age_seconds, &self.oldest_doubt_age_seconds] {
-            gauge.with_label_values(&[leaf]);
-        }
         for histogram in [&self.call_duration_seconds, &self.commit_to_send_seconds] {
             histogram.with_label_values(&[leaf]);
+        }
+    }
+
+    /// What rows can have whose leaf is not known here; nothing is ever sent for them.
+    fn touch_rows(&self, leaf: &str) {
+        for state in STATES {
+            self.calls.with_label_values(&[leaf, state]);
+        }
+        for state in FINAL {
+            self.calls_finished_total.with_label_values(&[leaf, state]);
+        }
+        for reason in STUCK {
+            self.stuck_calls.with_label_values(&[leaf, reason]);
+        }
+        for gauge in [&self.oldest_due_age_seconds, &self.oldest_doubt_age_seconds] {
+            gauge.with_label_values(&[leaf]);
         }
     }
 

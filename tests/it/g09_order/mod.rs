@@ -347,7 +347,9 @@ async fn a_head_whose_sidecar_was_killed_holds_its_key_until_it_is_known() {
 #[tokio::test]
 async fn the_next_one_goes_soon_after_the_head_s_end() {
     let bed = Bed::new().await;
-    let _sidecar = bed.config("").dispatch("lease = \"5s\"").start().await;
+    // So seldom a poll that nothing here could hide behind it.
+    let config = bed.config("").poll_interval("5s");
+    let _sidecar = config.start().await;
     let mut last = 0;
     for number in 0..30 {
         last = bed.app.insert(step("line", &number.to_string())).await;
@@ -360,5 +362,6 @@ async fn the_next_one_goes_soon_after_the_head_s_end() {
         .collect();
     gaps.sort();
     let median = gaps[gaps.len() / 2];
-    assert!(median < Duration::from_millis(50), "{gaps:?}");
+    println!("from one ordered call to the next: {median:?}");
+    assert!(median < Duration::from_millis(500), "{gaps:?}");
 }

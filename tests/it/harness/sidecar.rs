@@ -171,8 +171,18 @@ impl Starter {
             .unwrap()
     }
 
+    /// Writes a configuration that [`Config`] can't say.
+    pub(crate) fn rewrite_text(&self, text: &str) {
+        std::fs::write(self.folder.join("leafhopper.toml"), text).unwrap();
+    }
+
+    /// Takes the configuration away.
+    pub(crate) fn remove_file(&self) {
+        std::fs::remove_file(self.folder.join("leafhopper.toml")).unwrap();
+    }
+
     fn rewrite(&self, config: &Config) {
-        std::fs::write(self.folder.join("leafhopper.toml"), config.text()).unwrap();
+        self.rewrite_text(&config.text());
     }
 
     fn binary(&self, arguments: &[&str]) -> Command {
@@ -307,6 +317,15 @@ impl Sidecar {
     /// Runs another command with its configuration.
     pub(crate) async fn command(&self, arguments: &[&str]) -> Output {
         self.starter.command(arguments).await
+    }
+
+    /// The most memory that it has had at once, in bytes.
+    pub(crate) fn peak_memory(&self) -> u64 {
+        let status = format!("/proc/{}/status", self.child.id());
+        let status = std::fs::read_to_string(status).unwrap();
+        let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
+        let kilobytes = line.unwrap().trim().trim_end_matches(" kB");
+        kilobytes.parse::<u64>().unwrap() * 1024
     }
 
     /// Its log so far; lines that are not JSON are strings.

@@ -1,0 +1,476 @@
+//! What is seen from outside: metrics, health, notifications, and how quiet an idle sidecar is.
+
+use std::{collections::BTreeSet, time::Duration};
+
+use serde_json::json;
+use tokio::{sync::mpsc, time::Instant};
+use tokio_postgres::{AsyncMessage, NoTls};
+
+use crate::harness::{
+    Bed,
+    app::{Call, call},
+    leaf::{Gate, Leaf, Remembers},
+    proxy::Proxy,
+    sidecar::{Config, Sidecar},
+    wait::{holds_for, until},
+};
+
+const LEAF: &str = "leaf=\"leaf\"";
+const UNKNOWN: &str = "leaf=\"(unknown)\"";
+
+fn thing(key: &str) -> Call {
+    call("leaf").key(key).body(json!({ "key": key }))
+}
+
+async fn until_metric(sidecar: &Sidecar, name: &str, labels: &[&str], wanted: f64) {
+    until(&format!("{name}{labels:?} is {wanted}"), async || {
+        let found = sidecar.metric(name, labels).await;
+        if (found - wanted).abs() < 0.001 {
+            Ok(())
+        } else {
+            Err(found)
+        }
+    })
+    .await;
+}
+
+/// The names and labels of all series.
+async fn series(sidecar: &Sidecar) -> BTreeSet<String> {
+    let (status, body) = sidecar.get("/metrics").await;
+    assert_eq!(status, 200);
+    body.lines()
+        .filter(|line| !line.starts_with('#'))
+        .map(|line| line.rsplit_once(' ').unwrap().0.to_owned())
+        .collect()
+}
+
+#[tokio::test]
+async fn every_metric_is_there_from_the_start() {
+    let bed = Bed::new().await;
+    let sidecar = bed
+        .config("")
+        .leaf("second", &bed.leaf.url(), "")
+        .start()
+        .await;
+    let series = series(&sidecar).await;
+    let has = |name: &str, label: &str| {
+        let found = series.iter().any(|series| {
+            let (found, labels) = series.split_once('{').unwrap_or((series, ""));
+            found == format!("leafhopper_{name}") && labels.contains(label)
+        });
+        assert!(found, "{name} with {label} is not in {series:#?}");
+    };
+    for leaf in [LEAF, "leaf=\"second\"", UNKNOWN] {
+        for state in ["pending", "dispatching", "accepted", "in_doubt", "parked"] {
+            has("calls", &format!("{leaf},state=\"{state}\""));
+        }
+        for state in ["confirmed", "failed", "cancelled", "expired"] {
+            has("calls_finished_total", &format!("{leaf},state=\"{state}\""));
+        }
+        for gauge in ["oldest_due_age_seconds", "oldest_doubt_age_seconds"] {
+            has(gauge, leaf);
+        }
+        for reason in ["parked", "lease_over", "in_doubt", "due", "leaf_unknown"] {
+            has("stuck_calls", &format!("{leaf},reason=\"{reason}\""));
+        }
+    }
+    for leaf in [LEAF, "leaf=\"second\""] {
+        for class in [
+            "confirmed",
+            "confirmed_again",
+            "exists",
+            "retry",
+            "in_doubt",
+            "failed",
+        ] {
+            has("attempts_total", &format!("class=\"{class}\",{leaf}"));
+        }
+        for how in ["result", "probe", "exists"] {
+            has(
+                "duplicates_prevented_total",
+                &format!("how=\"{how}\",{leaf}"),
+            );
+        }
+        for name in [
+            "call_duration_seconds_bucket",
+            "call_duration_seconds_count",
+            "commit_to_send_seconds_bucket",
+            "commit_to_send_seconds_count",
+            "in_flight",
+            "concurrency_limit",
+            "breaker_open",
+            "paused",
+        ] {
+            has(name, leaf);
+        }
+    }
+    for state in ["open", "closing", "cancelling", "compensating"] {
+        has("batches", &format!("state=\"{state}\""));
+    }
+    for name in [
+        "claim_seconds_bucket",
+        "record_seconds_bucket",
+        "record_batch_size_bucket",
+        "database_errors_total",
+        "database_up",
+        "instances",
+        "config_reload_failed",
+    ] {
+        has(name, "");
+    }
+    has("build_info", "version=\"");
+    assert!(series.contains("process_resident_memory_bytes"));
+    until_metric(&sidecar, "leafhopper_database_up", &[], 1.0).await;
+    until_metric(&sidecar, "leafhopper_instances", &[], 1.0).await;
+}
+
+#[tokio::test]
+async fn no_row_adds_a_series() {
+    let bed = Bed::new().await;
+    bed.leaf.always().refuses(422);
+    let config = bed.config("concurrency = 16").dispatch("lease = \"5s\"");
+    let sidecar = config.start().await;
+    let before = series(&sidecar).await;
+    bed.app
+        .execute(
+            "INSERT INTO leafhopper.outbox (leaf, path, key, batch_id, credential, meta)
+             SELECT CASE WHEN n % 2 = 0 THEN 'leaf' ELSE 'odd \"' || n || E'\\n{}' END, '/x', 'key ' || n,
+                    CASE WHEN n % 3 = 0 THEN gen_random_uuid() END,
+                    CASE WHEN n % 5 = 1 THEN 'credential ' || n END, jsonb_build_object('n', n)
+               FROM generate_series(1, 1000) AS n;
+             INSERT INTO leafhopper.outbox (leaf, path, deadline)
+             SELECT 'gone ' || n, '/x', now() FROM generate_series(1, 100) AS n",
+        )
+        .await;
+    until_metric(
+        &sidecar,
+        "leafhopper_calls_finished_total",
+        &[LEAF, "state=\"failed\""],
+        400.0,
+    )
+    .await;
+    until_metric(
+        &sidecar,
+        "leafhopper_calls_finished_total",
+        &[UNKNOWN, "state=\"expired\""],
+        100.0,
+    )
+    .await;
+    assert_eq!(series(&sidecar).await, before);
+    until_metric(
+        &sidecar,
+        "leafhopper_calls",
+        &[UNKNOWN, "state=\"pending\""],
+        500.0,
+    )
+    .await;
+    let stuck = [UNKNOWN, "reason=\"leaf_unknown\""];
+    until_metric(&sidecar, "leafhopper_stuck_calls", &stuck, 500.0).await;
+}
+
+#[tokio::test]
+async fn counters_count_what_happened() {
+    let bed = Bed::new().await;
+    bed.leaf.always().key("no").refuses(422);
+    bed.leaf.always().key("later").times(2).refuses(429);
+    bed.leaf.always().key("lost").resets();
+    let sidecar = bed
+        .sidecar("retry = { initial = \"20ms\", max = \"40ms\" }")
+        .await;
+    let mut ids = Vec::new();
+    for (key, state) in [
+        ("yes", "confirmed"),
+        ("no", "failed"),
+        ("later", "confirmed"),
+        ("lost", "parked"),
+    ] {
+        ids.push((bed.app.insert(thing(key)).await, state));
+    }
+    for (id, state) in ids {
+        bed.app.until_state(id, state).await;
+    }
+    // The second call for the effect is answered by the first one's result.
+    let again = bed.app.insert(thing("yes")).await;
+    bed.app.until_state(again, "confirmed").await;
+    for (class, count) in [
+        ("confirmed", 2.0),
+        ("failed", 1.0),
+        ("retry", 2.0),
+        ("in_doubt", 1.0),
+        ("confirmed_again", 0.0),
+    ] {
+        let labels = [LEAF, &format!("class=\"{class}\"")];
+        until_metric(&sidecar, "leafhopper_attempts_total", &labels, count).await;
+    }
+    for (state, count) in [("confirmed", 3.0), ("failed", 1.0), ("cancelled", 0.0)] {
+        let labels = [LEAF, &format!("state=\"{state}\"")];
+        until_metric(&sidecar, "leafhopper_calls_finished_total", &labels, count).await;
+    }
+    let prevented = "leafhopper_duplicates_prevented_total";
+    until_metric(&sidecar, prevented, &[LEAF, "how=\"result\""], 1.0).await;
+    let stuck = [LEAF, "reason=\"parked\""];
+    until_metric(&sidecar, "leafhopper_stuck_calls", &stuck, 1.0).await;
+    for name in ["call_duration_seconds", "commit_to_send_seconds"] {
+        let count = format!("leafhopper_{name}_count");
+        until_metric(&sidecar, &count, &[LEAF], 6.0).await;
+        let sum = sidecar
+            .metric(&format!("leafhopper_{name}_sum"), &[LEAF])
+            .await;
+        assert!(sum > 0.0 && sum < 6.0, "{name} {sum}");
+    }
+    let groups = sidecar
+        .metric("leafhopper_record_batch_size_sum", &[])
+        .await;
+    assert!(groups >= 7.0, "{groups}");
+}
+
+#[tokio::test]
+async fn calls_ended_by_the_app_s_functions_show_in_the_tables_gauges() {
+    let bed = Bed::new().await;
+    let sidecar = bed.sidecar("").await;
+    bed.app
+        .execute("UPDATE leafhopper.leaf_control SET paused = true WHERE leaf = 'leaf'")
+        .await;
+    let id = bed.app.insert(thing("a")).await;
+    let pending = [LEAF, "state=\"pending\""];
+    until_metric(&sidecar, "leafhopper_calls", &pending, 1.0).await;
+    bed.app
+        .execute(&format!("SELECT leafhopper.cancel({id}, 'no more')"))
+        .await;
+    until_metric(&sidecar, "leafhopper_calls", &pending, 0.0).await;
+}
+
+#[tokio::test]
+async fn what_is_in_flight_is_the_truth_also_after_a_kill() {
+    let bed = Bed::new().await;
+    let gate = Gate::closed();
+    bed.leaf.honours("Idempotency-Key", Remembers::Successes);
+    bed.leaf
+        .always()
+        .times(3)
+        .waits_before_the_answer(&gate)
+        .answers(201);
+    let config = bed
+        .config("timeout = \"4s\"\nidempotency = { header = \"Idempotency-Key\", window = \"1h\" }")
+        .dispatch("lease = \"1s\"");
+    let mut a = config.start().await;
+    let mut ids = Vec::new();
+    for key in ["1", "2", "3"] {
+        ids.push(bed.app.insert(thing(key)).await);
+    }
+    gate.until_arrived(3).await;
+    let dispatching = [LEAF, "state=\"dispatching\""];
+    until_metric(&a, "leafhopper_in_flight", &[LEAF], 3.0).await;
+    until_metric(&a, "leafhopper_calls", &dispatching, 3.0).await;
+    a.kill();
+    let b = config.start().await;
+    until_metric(&b, "leafhopper_in_flight", &[LEAF], 0.0).await;
+    for id in ids {
+        bed.app.until_state(id, "confirmed").await;
+    }
+    until_metric(&b, "leafhopper_calls", &dispatching, 0.0).await;
+    until_metric(&b, "leafhopper_in_flight", &[LEAF], 0.0).await;
+    until_metric(&b, "leafhopper_instances", &[], 1.0).await;
+    bed.leaf.assert_each_effect_once(["1", "2", "3"]);
+}
+
+#[tokio::test]
+async fn a_database_that_is_away_makes_it_unready_and_not_dead() {
+    let bed = Bed::new().await;
+    let proxy = Proxy::in_front_of(&bed.database.url).await;
+    let sidecar = Config::new(&proxy.url(&bed.database.url))
+        .leaf("leaf", &bed.leaf.url(), "")
+        .dispatch("lease = \"2s\"")
+        .start()
+        .await;
+    assert_eq!(sidecar.get("/livez").await, (200, "ok\n".to_owned()));
+    assert_eq!(sidecar.get("/readyz").await, (200, "ok\n".to_owned()));
+    proxy.cut();
+    until("it is not ready", async || {
+        match sidecar.get("/readyz").await {
+            (503, _) => Ok(()),
+            other => Err(other),
+        }
+    })
+    .await;
+    until_metric(&sidecar, "leafhopper_database_up", &[], 0.0).await;
+    holds_for(
+        Duration::from_millis(500),
+        "that it lives",
+        async || match sidecar.get("/livez").await {
+            (200, _) => Ok(()),
+            other => Err(other),
+        },
+    )
+    .await;
+    let errors = sidecar
+        .metric("leafhopper_database_errors_total", &[])
+        .await;
+    assert!(errors > 0.0);
+    proxy.restore();
+    sidecar.until_ready().await;
+    until_metric(&sidecar, "leafhopper_database_up", &[], 1.0).await;
+    let id = bed.app.insert(thing("a")).await;
+    bed.app.until_state(id, "confirmed").await;
+}
+
+#[tokio::test]
+async fn what_is_stuck_is_said_to_be() {
+    let bed = Bed::new().await;
+    let gone = {
+        let leaf = Leaf::start().await;
+        leaf.url()
+    };
+    let config = Config::new(&bed.database.url)
+        .leaf(
+            "leaf",
+            &gone,
+            "retry = { initial = \"50ms\", max = \"50ms\" }",
+        )
+        .leaf("paused", &bed.leaf.url(), "")
+        .dispatch("lease = \"2s\"\nstuck_after = \"1s\"");
+    let sidecar = config.start().await;
+    bed.app
+        .execute("UPDATE leafhopper.leaf_control SET paused = true WHERE leaf = 'paused'")
+        .await;
+    let mut ids = Vec::new();
+    for leaf in ["leaf", "paused"] {
+        ids.push(bed.app.insert(call(leaf)).await);
+        let batch = uuid::Uuid::new_v4();
+        let follow_up = call(leaf).set("run_when", "batch_settled").batch(batch);
+        bed.app.insert(follow_up).await;
+    }
+    assert_eq!(bed.app.call(ids[0]).await["stuck"], json!(false));
+    for (id, leaf) in ids.into_iter().zip(["leaf", "paused"]) {
+        until("it is stuck", async || {
+            let call = bed.app.call(id).await;
+            if call["stuck"] == json!(true) {
+                Ok(())
+            } else {
+                Err(call)
+            }
+        })
+        .await;
+        let labels = [&format!("leaf=\"{leaf}\"") as &str, "reason=\"due\""];
+        until_metric(&sidecar, "leafhopper_stuck_calls", &labels, 1.0).await;
+        let age = sidecar
+            .metric("leafhopper_oldest_due_age_seconds", &labels[..1])
+            .await;
+        // What is tried again and again is due only now and then.
+        assert!(leaf == "leaf" || age > 0.9, "{age}");
+    }
+}
+
+/// Listens; gives what arrives with its time.
+async fn listen(
+    url: &str,
+    channel: &str,
+) -> (
+    tokio_postgres::Client,
+    mpsc::UnboundedReceiver<(Instant, String)>,
+) {
+    let (client, mut connection) = tokio_postgres::connect(url, NoTls).await.unwrap();
+    let (sender, receiver) = mpsc::unbounded_channel();
+    tokio::spawn(async move {
+        while let Some(Ok(message)) =
+            std::future::poll_fn(|context| connection.poll_message(context)).await
+        {
+            if let AsyncMessage::Notification(notification) = message {
+                let payload = notification.payload().to_owned();
+                sender.send((Instant::now(), payload)).ok();
+            }
+        }
+    });
+    client
+        .batch_execute(&format!("LISTEN {channel}"))
+        .await
+        .unwrap();
+    (client, receiver)
+}
+
+async fn next(notifications: &mut mpsc::UnboundedReceiver<(Instant, String)>) -> (Instant, String) {
+    let waiting = tokio::time::timeout(crate::harness::wait::LIMIT, notifications.recv());
+    waiting.await.expect("a notification arrives").unwrap()
+}
+
+#[tokio::test]
+async fn listeners_are_told_without_content_and_not_too_often() {
+    let bed = Bed::new().await;
+    bed.leaf.always().key("no").refuses(422);
+    bed.leaf.always().key("lost").resets();
+    let _sidecar = bed.sidecar("concurrency = 4").await;
+    let (_results, mut results) = listen(&bed.database.url, "leafhopper_result").await;
+    let (_calls, mut calls) = listen(&bed.database.url, "leafhopper_call").await;
+    let yes = bed.app.insert(thing("yes")).await;
+    assert_eq!(next(&mut results).await.1, "");
+    assert_eq!(bed.app.state(yes).await, "confirmed");
+    assert!(calls.try_recv().is_err());
+    let batch = uuid::Uuid::new_v4();
+    let expires = thing("expires").set("not_before", "2100-01-01T00:00:00Z");
+    for (row, state) in [
+        (thing("no"), "failed"),
+        (thing("lost"), "parked"),
+        (expires.set("deadline", "2000-01-01T00:00:00Z"), "expired"),
+    ] {
+        let id = bed.app.insert(row).await;
+        assert_eq!(next(&mut calls).await.1, "");
+        assert_eq!(bed.app.state(id).await, state);
+    }
+    bed.app.insert(call("nobody").batch(batch)).await;
+    bed.app.insert(thing("no-2").path("/no").batch(batch)).await;
+    bed.leaf.on("/no").refuses(422);
+    next(&mut calls).await;
+
+    while results.try_recv().is_ok() {}
+    bed.app
+        .execute(
+            "INSERT INTO leafhopper.outbox (leaf, path) SELECT 'leaf', '/x' FROM generate_series(1, 200)",
+        )
+        .await;
+    until("all are confirmed", async || {
+        let live = bed
+            .app
+            .rows("SELECT count(*) FROM leafhopper.dispatch WHERE state <> 'parked'")
+            .await;
+        if live[0]["count"] == 0 {
+            Ok(())
+        } else {
+            Err(live)
+        }
+    })
+    .await;
+    let mut times = vec![next(&mut results).await.0];
+    holds_for(Duration::from_millis(150), "", async || {
+        while let Ok((at, _)) = results.try_recv() {
+            times.push(at);
+        }
+        Ok::<(), ()>(())
+    })
+    .await;
+    let span = times[times.len() - 1].duration_since(times[0]);
+    let most = span.as_millis() / 50 + 2;
+    assert!(times.len() as u128 <= most, "{} in {span:?}", times.len());
+}
+
+#[tokio::test]
+async fn an_idle_sidecar_is_quiet() {
+    let bed = Bed::new().await;
+    let config = bed.config("").poll_interval("1s");
+    let _sidecar = config.start().await;
+    let id = bed.app.insert(thing("a")).await;
+    bed.app.until_state(id, "confirmed").await;
+    let commits = async || {
+        let rows = bed
+            .app
+            .rows("SELECT xact_commit FROM pg_stat_database WHERE datname = current_database()")
+            .await;
+        rows[0]["xact_commit"].as_i64().unwrap()
+    };
+    // Until it sleeps, it polls every few milliseconds.
+    holds_for(Duration::from_millis(1500), "", async || Ok::<(), ()>(())).await;
+    let before = commits().await;
+    holds_for(Duration::from_secs(4), "", async || Ok::<(), ()>(())).await;
+    let rate = (commits().await - before) / 4;
+    println!("an idle sidecar commits {rate} transactions a second");
+    assert!(rate < 25, "{rate} transactions a second");
+}
