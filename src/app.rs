@@ -14,7 +14,7 @@ use uuid::Uuid;
 use crate::{
     admin,
     config::{Config, Env},
-    engine::{self, Context, Engine, Identity, Lanes},
+    engine::{self, Begun, Context, Engine, Identity, Lanes, Predecessor},
     metrics::Metrics,
     observe::{Observation, Observer},
     shutdown::{Asked, Signals, Stop, Tasks},
@@ -69,16 +69,26 @@ pub async fn run(setup: Setup, env: Env<'static>) -> anyhow::Result<Ended> {
     for name in lanes.names() {
         metrics.touch(&name);
     }
+    let identity = identity();
+    let (begun, dead) = match &config.dispatch.state_dir {
+        None => (None, Vec::new()),
+        Some(folder) => {
+            let (begun, dead) = Begun::open(folder, identity.id)
+                .with_context(|| format!("dispatch.state_dir: {}", folder.display()))?;
+            (Some(begun), dead)
+        }
+    };
     let stop = Stop::default();
     let (recorder, recordings) = engine::recordings();
     let context = Arc::new(Context::new(
         Store::new(url, config.database.pool_size)?,
         Observer::new(metrics),
-        identity(),
+        identity,
         lanes,
         config.dispatch.clone(),
         stop.clone(),
         recorder,
+        begun,
     ));
 
     let surface = Tasks::default();
@@ -90,7 +100,7 @@ pub async fn run(setup: Setup, env: Env<'static>) -> anyhow::Result<Ended> {
         env!("CARGO_PKG_VERSION")
     );
 
-    let ready = prepare(&context, &direct, setup.migrate);
+    let ready = prepare(&context, &direct, setup.migrate, dead);
     tokio::select! {
         prepared = ready => prepared?,
         _ = stop_asked(&mut signals) => return Ok(Ended::Clean),
@@ -144,7 +154,12 @@ async fn serve(
 }
 
 /// Waits for the database, and makes sure that it is the one and has the schema.
-async fn prepare(context: &Context, direct: &Connect, migrate: bool) -> anyhow::Result<()> {
+async fn prepare(
+    context: &Context,
+    direct: &Connect,
+    migrate: bool,
+    dead: Vec<Predecessor>,
+) -> anyhow::Result<()> {
     let schedule = engine::backoff();
     let mut failures = 0;
     loop {
@@ -162,10 +177,19 @@ async fn prepare(context: &Context, direct: &Connect, migrate: bool) -> anyhow::
                 }
             }
             context.store.check_schema().await?;
-            look_at_origin(context).await.map_err(MigrateError::Store)
+            look_at_origin(context).await?;
+            if context.may_go_on() {
+                for predecessor in &dead {
+                    engine::take_over(context, predecessor).await?;
+                }
+            }
+            Ok(())
         };
         match prepared.await {
-            Ok(()) => return Ok(()),
+            Ok(()) => {
+                dead.into_iter().for_each(Predecessor::forget);
+                return Ok(());
+            }
             Err(MigrateError::Store(error)) if !needs_a_person(&error) => {
                 failures += 1;
                 context.failed(&error);

@@ -60,6 +60,9 @@ pub(super) async fn attempt(
         Duty::Send => send(&context, &lane, &call, term).await,
     };
     context.held.release(call.id, call.round);
+    if let (Some(begun), false) = (&context.begun, recorded == Recorded::Nothing) {
+        begun.ended((call.id, call.round));
+    }
     report(&context, &call, recorded);
     drop(slot);
 }
@@ -90,6 +93,9 @@ async fn send(context: &Shared, lane: &Arc<Lane>, call: &Claimed, term: u64) -> 
         leaf: &lane.name,
         waited: call.waited,
     });
+    if let Some(begun) = &context.begun {
+        begun.note((call.id, call.round));
+    }
     let evidence = exchange(context, &settings, request, auth.as_ref(), timeout, term).await;
     let took = started.elapsed();
 

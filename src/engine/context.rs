@@ -11,7 +11,7 @@ use std::{
 use tokio::{sync::mpsc, time::Instant};
 use uuid::Uuid;
 
-use super::{held::Held, lane::Lanes, lease::Lease, recorder::Recording};
+use super::{begun::Begun, held::Held, lane::Lanes, lease::Lease, recorder::Recording};
 use crate::{
     config::Dispatch,
     observe::{Observation, Observer},
@@ -114,6 +114,8 @@ pub(crate) struct Context {
     pub(crate) claims_work: AtomicBool,
     /// The last group was recorded.
     pub(crate) records_work: AtomicBool,
+    /// For the process that starts after this one's SIGKILL.
+    pub(crate) begun: Option<Begun>,
     failing: AtomicU32,
     /// What was logged of the failures since the last success.
     said: Mutex<Vec<String>>,
@@ -131,6 +133,7 @@ impl Context {
         dispatch: Dispatch,
         stop: Stop,
         recorder: mpsc::UnboundedSender<Recording>,
+        begun: Option<Begun>,
     ) -> Self {
         Self {
             store,
@@ -151,6 +154,7 @@ impl Context {
             database_changed: AtomicBool::new(false),
             claims_work: AtomicBool::new(false),
             records_work: AtomicBool::new(true),
+            begun,
             failing: AtomicU32::new(0),
             said: Mutex::default(),
             asleep_until: Mutex::default(),
@@ -217,6 +221,11 @@ impl Context {
             .asleep_until
             .lock()
             .unwrap_or_else(PoisonError::into_inner) = Some(Instant::now() + duration);
+    }
+
+    /// Whether this is the database that it was.
+    pub(crate) fn may_go_on(&self) -> bool {
+        !self.database_changed.load(Ordering::SeqCst)
     }
 
     /// Whether something may be sent now.

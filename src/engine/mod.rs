@@ -9,6 +9,7 @@ mod adopter;
 mod ask;
 mod attempt;
 mod batcher;
+mod begun;
 mod breaker;
 mod context;
 mod credentials;
@@ -32,16 +33,40 @@ use std::{sync::Arc, time::Duration};
 
 use tokio_util::sync::CancellationToken;
 
+pub(crate) use begun::{Begun, Predecessor};
 pub(crate) use context::{Context, Identity};
 pub(crate) use lane::Lanes;
 
 use crate::{
     shutdown::{Stop, Tasks},
-    store::connect::Connect,
+    store::{StoreError, connect::Connect},
 };
 
 /// How long recording may still take after the attempts were told to give up.
 const RECORDING_GRACE: Duration = Duration::from_secs(5);
+
+/// Takes over what a dead process of this machine left: what it had not begun to send is pending again, the
+/// rest is in doubt, and its share of the limits is free.
+pub(crate) async fn take_over(
+    context: &Context,
+    predecessor: &Predecessor,
+) -> Result<(), StoreError> {
+    let mut unsent = 0;
+    if let Some(begun) = &predecessor.begun {
+        let begun: Vec<i64> = begun.iter().map(|(call, _)| *call).collect();
+        let given = context
+            .store
+            .give_back(predecessor.id, i64::MAX, &[], &begun)
+            .await?;
+        unsent = given.len();
+    }
+    context.store.bury(predecessor.id).await?;
+    tracing::info!(
+        instance.id = %predecessor.id,
+        "took over from a process that died here: {unsent} of its claims were never sent"
+    );
+    context.store.notify("leafhopper_instance").await
+}
 
 /// The running loops.
 #[derive(Debug)]
@@ -130,6 +155,9 @@ impl Engine {
         if recorded {
             if lease_ended.is_ok() {
                 reclaimer::leave(&self.context).await;
+            }
+            if let Some(begun) = &self.context.begun {
+                begun.remove();
             }
         } else {
             tracing::error!(

@@ -154,6 +154,21 @@ impl Store {
         .map(drop)
     }
 
+    /// Removes the row of an instance whose process is known to be dead.
+    ///
+    /// # Errors
+    /// The database did not answer.
+    pub async fn bury(&self, id: Uuid) -> Result<(), StoreError> {
+        self.write(
+            "remove a dead instance",
+            LOCK_WAIT,
+            include_str!("../../sql/queries/bury.sql"),
+            &[(&id, Type::UUID)],
+        )
+        .await
+        .map(drop)
+    }
+
     /// When a person last said of each leaf that it is well again, in seconds of the epoch.
     ///
     /// # Errors

@@ -46,6 +46,7 @@ mod outcomes;
 mod producer;
 mod queries;
 mod shutdown;
+mod state_dir;
 mod surface;
 mod tidy;
 mod times;

@@ -1,0 +1,139 @@
+//! A folder that survives the process: after a SIGKILL nobody waits for the lease, and what was claimed but not
+//! begun is known not to be sent.
+
+use std::{fs, path::PathBuf};
+
+use rustix::process::Signal;
+
+use crate::harness::{Bed, app::keyed, leaf::Gate, wait::until};
+
+/// A folder of its own, gone with the test.
+struct Folder(PathBuf);
+
+impl Folder {
+    fn new(name: &str) -> Self {
+        let folder = std::env::temp_dir().join(format!(
+            "leafhopper-test-state-{}-{name}",
+            std::process::id()
+        ));
+        fs::create_dir_all(&folder).unwrap();
+        Self(folder)
+    }
+
+    /// A lease that no test waits for, and this folder.
+    fn lines(&self) -> String {
+        format!(
+            "lease = \"60s\"\nstate_dir = \"{}\"",
+            self.0.display()
+        )
+    }
+
+    fn files(&self) -> Vec<String> {
+        let entries = fs::read_dir(&self.0).unwrap();
+        entries
+            .map(|entry| entry.unwrap().file_name().to_string_lossy().into_owned())
+            .collect()
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        fs::remove_dir_all(&self.0).unwrap_or_default();
+    }
+}
+
+#[tokio::test]
+async fn a_restart_after_a_kill_goes_on_at_once() {
+    let bed = Bed::new().await;
+    let folder = Folder::new("restart");
+    let gate = Gate::closed();
+    bed.leaf
+        .always()
+        .key("held")
+        .times(1)
+        .waits_before_the_answer(&gate)
+        .answers(201);
+    bed.leaf.honours(
+        "Idempotency-Key",
+        crate::harness::leaf::Remembers::Successes,
+    );
+    let config = bed
+        .config("timeout = \"1s\"\nidempotency = { header = \"Idempotency-Key\", window = \"1h\" }")
+        .dispatch(&folder.lines());
+    let mut first = config.start().await;
+    let held = bed.app.insert(keyed("leaf", "held")).await;
+    gate.until_arrived(1).await;
+    first.kill();
+    gate.open();
+    let mut second = config.start().await;
+    let fresh = bed.app.insert(keyed("leaf", "fresh")).await;
+    // Both long before the first one's lease is over.
+    bed.app.until_state(fresh, "confirmed").await;
+    bed.app.until_state(held, "confirmed").await;
+    bed.leaf.assert_each_effect_once(["held", "fresh"]);
+    assert!(second.stop().await.success());
+    assert_eq!(
+        folder.files(),
+        Vec::<String>::new(),
+        "a clean stop leaves nothing"
+    );
+}
+
+#[tokio::test]
+async fn what_was_claimed_but_not_begun_is_sent_and_the_rest_is_in_doubt() {
+    let bed = Bed::new().await;
+    let folder = Folder::new("begun");
+    let unsent = bed.app.insert(keyed("leaf", "unsent")).await;
+    let begun = bed.app.insert(keyed("leaf", "begun")).await;
+    let dead = "00000000-0000-4000-8000-00000000dead";
+    bed.app
+        .execute(&format!(
+            "INSERT INTO leafhopper.instance (id, name, lease) VALUES ('{dead}', 'dead', '1 hour');
+             UPDATE leafhopper.dispatch
+                SET state = 'dispatching', instance = '{dead}', round = 1, tries = 1, claimed_at = now(),
+                    alive_until = now(), first_claimed_at = now()"
+        ))
+        .await;
+    let mut content = fs::read("/proc/sys/kernel/random/boot_id").unwrap();
+    content.extend(begun.to_be_bytes());
+    content.extend(1_i64.to_be_bytes());
+    fs::write(folder.0.join(format!("instance-{dead}.begun")), content).unwrap();
+
+    let config = bed.config("in_doubt = \"park\"").dispatch(&folder.lines());
+    let _sidecar = config.start().await;
+    bed.app.until_state(unsent, "confirmed").await;
+    bed.app.until_state(begun, "parked").await;
+    assert!(bed.leaf.requests("begun").is_empty());
+    bed.leaf.assert_each_effect_once(["unsent"]);
+}
+
+#[tokio::test]
+async fn a_living_instance_in_the_same_folder_is_left_alone() {
+    let bed = Bed::new().await;
+    let folder = Folder::new("two");
+    let gate = Gate::closed();
+    bed.leaf
+        .always()
+        .key("held")
+        .waits_before_the_answer(&gate)
+        .answers(201);
+    let config = bed
+        .config("in_doubt = \"park\"\nconcurrency = 4")
+        .dispatch(&folder.lines());
+    let first = config.start().await;
+    let held = bed.app.insert(keyed("leaf", "held")).await;
+    gate.until_arrived(1).await;
+    // Stopped is not dead.
+    first.signal(Signal::STOP);
+    let second = config.start().await;
+    until("both are registered", async || {
+        let rows = bed.app.rows("SELECT id FROM leafhopper.instance").await;
+        if rows.len() == 2 { Ok(()) } else { Err(rows) }
+    })
+    .await;
+    first.signal(Signal::CONT);
+    gate.open();
+    bed.app.until_state(held, "confirmed").await;
+    bed.leaf.assert_each_effect_once(["held"]);
+    drop(second);
+}
