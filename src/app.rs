@@ -179,6 +179,8 @@ async fn prepare(
             context.store.check_schema().await?;
             look_at_origin(context).await?;
             if context.may_go_on() {
+                // First what leaves have said, then what nobody knows.
+                engine::replay(context).await?;
                 for predecessor in &dead {
                     engine::take_over(context, predecessor).await?;
                 }

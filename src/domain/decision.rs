@@ -45,7 +45,8 @@ pub fn is_safe(method: &str) -> bool {
 }
 
 /// Why a call waits for somebody to say what is true.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum ParkReason {
     /// It may have been executed and the leaf can't be asked.
     NoProbe,
@@ -80,7 +81,8 @@ impl ParkReason {
 }
 
 /// Why a call has failed: the leaf said no, or was certainly never reached.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum FailReason {
     /// The leaf refused it.
     Rejected,

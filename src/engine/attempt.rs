@@ -21,7 +21,7 @@ use crate::{
     config::Auth,
     domain::{
         call::{Claimed, Duty},
-        decision::{Decision, FailReason, Policy, Standing, decide, is_safe},
+        decision::{Decision, FailReason, ParkReason, Policy, Standing, decide, is_safe},
         evidence::{Evidence, Unanswered},
         outcome::{Outcome, Trouble, classify},
         request::Request,
@@ -48,13 +48,13 @@ pub(super) async fn attempt(
         Duty::KeyConflict => {
             lane.not_sent();
             let flaw = "the effect of this key was confirmed for another method, path or body";
-            let next = Next::Fail(FailReason::KeyConflict.as_str());
+            let next = Next::Fail(FailReason::KeyConflict);
             recorder::answered(&context, &call, next, Some(flaw)).await
         }
         Duty::Unsendable => {
             lane.not_sent();
             let flaw = call.request.as_ref().err().map(String::as_str);
-            let next = Next::Fail(FailReason::Unsendable.as_str());
+            let next = Next::Fail(FailReason::Unsendable);
             recorder::answered(&context, &call, next, flaw).await
         }
         Duty::Send => send(&context, &lane, &call, term).await,
@@ -214,13 +214,13 @@ fn next(settings: &Settings, call: &Claimed, decision: Decision) -> (Next, bool)
             let delay = if exists { Duration::ZERO } else { delay(None) };
             (Next::Ask { delay, exists }, true)
         }
-        Decision::Park(reason) => (Next::Park(reason.as_str()), true),
+        Decision::Park(reason) => (Next::Park(reason), true),
         Decision::Fail(FailReason::Unsendable) => {
-            (Next::Fail(FailReason::Unsendable.as_str()), false)
+            (Next::Fail(FailReason::Unsendable), false)
         }
-        Decision::Fail(reason) => (Next::Fail(reason.as_str()), true),
+        Decision::Fail(reason) => (Next::Fail(reason), true),
         // Confirmed without an answer can't be; nobody knows what it would be.
-        Decision::Confirm => (Next::Park("no_probe"), true),
+        Decision::Confirm => (Next::Park(ParkReason::NoProbe), true),
     }
 }
 
@@ -257,7 +257,8 @@ fn report(context: &Shared, call: &Claimed, recorded: Recorded) {
             },
         ) => {
             let reason = match next {
-                Next::Park(reason) | Next::Fail(reason) => Some(reason),
+                Next::Park(reason) => Some(reason.as_str()),
+                Next::Fail(reason) => Some(reason.as_str()),
                 Next::Retry(_) | Next::Resend(_) | Next::Ask { .. } | Next::Prior(_) => None,
             };
             ended = matches!(state.as_str(), "failed" | "cancelled" | "confirmed");

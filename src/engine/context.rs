@@ -11,7 +11,7 @@ use std::{
 use tokio::{sync::mpsc, time::Instant};
 use uuid::Uuid;
 
-use super::{begun::Begun, held::Held, lane::Lanes, lease::Lease, recorder::Recording};
+use super::{begun::Begun, held::Held, lane::Lanes, lease::Lease, recorder::{Entry, Recording}};
 use crate::{
     config::Dispatch,
     observe::{Observation, Observer},
@@ -116,6 +116,8 @@ pub(crate) struct Context {
     pub(crate) records_work: AtomicBool,
     /// For the process that starts after this one's SIGKILL.
     pub(crate) begun: Option<Begun>,
+    /// What could not be recorded before the process ends.
+    unrecorded: Mutex<Vec<Entry>>,
     failing: AtomicU32,
     /// What was logged of the failures since the last success.
     said: Mutex<Vec<String>>,
@@ -155,6 +157,7 @@ impl Context {
             claims_work: AtomicBool::new(false),
             records_work: AtomicBool::new(true),
             begun,
+            unrecorded: Mutex::default(),
             failing: AtomicU32::new(0),
             said: Mutex::default(),
             asleep_until: Mutex::default(),
@@ -221,6 +224,17 @@ impl Context {
             .asleep_until
             .lock()
             .unwrap_or_else(PoisonError::into_inner) = Some(Instant::now() + duration);
+    }
+
+    /// The process ends, and nobody could record this.
+    pub(crate) fn keep_for_journal(&self, entry: Entry) {
+        let mut unrecorded = self.unrecorded.lock().unwrap_or_else(PoisonError::into_inner);
+        unrecorded.push(entry);
+    }
+
+    /// What was kept for the journal.
+    pub(crate) fn unrecorded(&self) -> Vec<Entry> {
+        std::mem::take(&mut self.unrecorded.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     /// Whether this is the database that it was.

@@ -19,6 +19,7 @@ mod expirer;
 mod guardian;
 mod heartbeat;
 mod held;
+mod journal;
 mod lane;
 mod lease;
 mod listener;
@@ -167,9 +168,11 @@ impl Engine {
         }
         self.end.cancel();
         drop(tokio::time::timeout(RECORDING_GRACE, self.tasks.join()).await);
+        journal::write(&self.context);
         in_time && recorded
     }
 }
 
 pub(crate) use driver::backoff;
+pub(crate) use journal::replay;
 pub(crate) use recorder::channel as recordings;

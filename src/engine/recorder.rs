@@ -18,7 +18,7 @@ use crate::{
     domain::{
         call::{CallId, Claimed},
         evidence::{Answer, Evidence, NotSent},
-        outcome::Outcome,
+        outcome::{Class, Outcome},
         request::Request,
     },
     observe::Observation,
@@ -45,8 +45,9 @@ pub(crate) struct Recording {
     done: oneshot::Sender<Recorded>,
 }
 
-#[derive(Debug)]
-enum Entry {
+/// What is to be recorded of one attempt.
+#[derive(Debug, serde::Serialize, serde::Deserialize)]
+pub(crate) enum Entry {
     Confirmed(Confirmation),
     Other(Unconfirmed),
 }
@@ -152,7 +153,7 @@ pub(super) async fn unconfirmed(
         }
     };
     let history = History {
-        class: outcome.class().as_str(),
+        class: outcome.class(),
         status,
         error: error.map(|text| stored_text(&text)),
         excerpt: excerpt.map(|text| stored_text(&text)),
@@ -169,7 +170,7 @@ pub(super) async fn answered(
     flaw: Option<&str>,
 ) -> Recorded {
     let history = flaw.map(|flaw| History {
-        class: "failed",
+        class: Class::Failed,
         status: None,
         error: Some(stored_text(flaw)),
         excerpt: None,
@@ -215,7 +216,14 @@ pub(super) fn spawn(
                 let mut group = Vec::new();
                 let filled = async { queue.lock().await.recv_many(&mut group, GROUP_MAX).await };
                 tokio::select! {
-                    () = end.cancelled() => return,
+                    () = end.cancelled() => {
+                        // What nobody could record goes to the journal.
+                        let mut queue = queue.lock().await;
+                        while let Ok(recording) = queue.try_recv() {
+                            context.keep_for_journal(recording.entry);
+                        }
+                        return;
+                    }
                     _ = filled => write(&context, &alone, group, &end).await,
                 }
             }
@@ -257,7 +265,12 @@ async fn write(context: &Shared, alone: &Tasks, group: Vec<Recording>, end: &Can
                         failures += 1;
                         waiting.push(part);
                         tokio::select! {
-                            () = end.cancelled() => return,
+                            () = end.cancelled() => {
+                                for recording in waiting.into_iter().flatten() {
+                                    context.keep_for_journal(recording.entry);
+                                }
+                                break;
+                            }
                             () = tokio::time::sleep(backoff().delay(failures, None)) => {}
                         }
                     }
@@ -295,7 +308,12 @@ async fn until_recorded(context: &Shared, recording: Recording, end: &Cancellati
         }
         failures += 1;
         tokio::select! {
-            () = end.cancelled() => return,
+            () = end.cancelled() => {
+                for recording in left {
+                    context.keep_for_journal(recording.entry);
+                }
+                return;
+            }
             () = tokio::time::sleep(backoff().delay(failures, None)) => {}
         }
     }

@@ -6,14 +6,18 @@ use tokio_postgres::types::Type;
 use uuid::Uuid;
 
 use super::{Store, StoreError, column, int4};
-use crate::domain::call::CallId;
+use crate::domain::{
+    call::CallId,
+    decision::{FailReason, ParkReason},
+    outcome::Class,
+};
 
 /// Recording waits for nobody's lock for longer than this; then the group is split and the blocked call
 /// waits alone.
 const LOCK_WAIT: Duration = Duration::from_millis(100);
 
 /// A leaf's confirmation of one call.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, serde::Serialize, serde::Deserialize)]
 pub struct Confirmation {
     /// The call.
     pub call: CallId,
@@ -53,7 +57,7 @@ pub enum Confirmed {
 }
 
 /// An attempt that did not confirm.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, serde::Serialize, serde::Deserialize)]
 pub struct Unconfirmed {
     /// The call.
     pub call: CallId,
@@ -74,7 +78,7 @@ pub struct Unconfirmed {
 }
 
 /// What follows for a call that was not confirmed by this attempt.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub enum Next {
     /// Pending again, due after this delay.
     Retry(Duration),
@@ -88,18 +92,18 @@ pub enum Next {
         exists: bool,
     },
     /// Parked for this reason.
-    Park(&'static str),
+    Park(ParkReason),
     /// Failed for this reason.
-    Fail(&'static str),
+    Fail(FailReason),
     /// Confirmed from this generation of the standing result.
     Prior(u32),
 }
 
 /// What people read of an attempt.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, serde::Serialize, serde::Deserialize)]
 pub struct History {
     /// Its class.
-    pub class: &'static str,
+    pub class: Class,
     /// The status, where there was one.
     pub status: Option<u16>,
     /// What went wrong.
@@ -206,7 +210,7 @@ impl Store {
         let reasons: Vec<Option<&str>> = columns.iter().map(|c| c.reason).collect();
         let generations: Vec<Option<i32>> = columns.iter().map(|c| c.generation).collect();
         let history: Vec<Option<&History>> = group.iter().map(|u| u.history.as_ref()).collect();
-        let classes: Vec<Option<&str>> = history.iter().map(|h| h.map(|h| h.class)).collect();
+        let classes: Vec<Option<&str>> = history.iter().map(|h| h.map(|h| h.class.as_str())).collect();
         let statuses: Vec<Option<i32>> = history
             .iter()
             .map(|h| h.and_then(|h| h.status.map(i32::from)))
@@ -296,12 +300,12 @@ impl Columns {
             },
             Next::Park(reason) => Self {
                 kind: "park",
-                reason: Some(reason),
+                reason: Some(reason.as_str()),
                 ..none
             },
             Next::Fail(reason) => Self {
                 kind: "failed",
-                reason: Some(reason),
+                reason: Some(reason.as_str()),
                 ..none
             },
             Next::Prior(generation) => Self {

@@ -5,7 +5,7 @@ use std::{fs, path::PathBuf};
 
 use rustix::process::Signal;
 
-use crate::harness::{Bed, app::keyed, leaf::Gate, wait::until};
+use crate::harness::{Bed, app::keyed, leaf::Gate, sidecar::Config, wait::until};
 
 /// A folder of its own, gone with the test.
 struct Folder(PathBuf);
@@ -136,4 +136,45 @@ async fn a_living_instance_in_the_same_folder_is_left_alone() {
     bed.app.until_state(held, "confirmed").await;
     bed.leaf.assert_each_effect_once(["held"]);
     drop(second);
+}
+
+#[tokio::test]
+async fn what_leaves_said_while_the_database_was_away_is_recorded_at_the_next_start() {
+    let (bed, proxy) = Bed::behind_a_proxy().await;
+    let folder = Folder::new("journal");
+    let gate = Gate::closed();
+    bed.leaf
+        .always()
+        .key("yes")
+        .waits_before_the_answer(&gate)
+        .answers(201);
+    bed.leaf
+        .always()
+        .key("no")
+        .waits_before_the_answer(&gate)
+        .refuses(422);
+    let lines = format!("{}\nshutdown_grace = \"1s\"", folder.lines());
+    let config = Config::new(&proxy.url(&bed.database.url))
+        .leaf("leaf", &bed.leaf.url(), "in_doubt = \"park\"")
+        .dispatch(&lines);
+    let mut first = config.start().await;
+    let yes = bed.app.insert(keyed("leaf", "yes")).await;
+    let no = bed.app.insert(keyed("leaf", "no")).await;
+    gate.until_arrived(2).await;
+    proxy.cut();
+    gate.open();
+    assert!(!first.stop().await.success(), "something had to be left");
+    let kept = folder.files();
+    assert!(
+        kept.iter().any(|name| name.starts_with("journal-")),
+        "{kept:?}"
+    );
+    proxy.restore();
+    let mut second = config.start().await;
+    bed.app.until_state(yes, "confirmed").await;
+    bed.app.until_state(no, "failed").await;
+    bed.leaf.assert_each_effect_once(["yes"]);
+    assert_eq!(bed.leaf.requests("no").len(), 1);
+    assert!(second.stop().await.success());
+    assert_eq!(folder.files(), Vec::<String>::new());
 }

@@ -1,0 +1,214 @@
+//! The journal: what leaves have said and nobody could record before the process ended.
+//!
+//! On a stop while the database is away, it is written to `dispatch.state_dir` (and synced), and recorded at the
+//! next start, by whichever instance starts in that folder. Recording is idempotent, so a file that is replayed
+//! twice, or by two at once, does no harm. Without a `state_dir` these calls are left in doubt.
+
+use std::{
+    fs::{self, File},
+    io::{self, Write as _},
+    path::{Path, PathBuf},
+};
+
+use serde::{Deserialize, Serialize};
+use uuid::Uuid;
+
+use super::{context::Context, recorder::Entry};
+use crate::store::{
+    StoreError,
+    record::{Confirmed, Moved},
+};
+
+/// The first line: whose claims the others name.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+struct Author {
+    instance: Uuid,
+    name: String,
+}
+
+/// At the end of the process: writes what was kept, if there is anything and a place for it.
+pub(super) fn write(context: &Context) {
+    let entries = context.unrecorded();
+    if entries.is_empty() {
+        return;
+    }
+    let Some(folder) = context.dispatch().state_dir else {
+        tracing::error!(
+            "{} answers of leaves could not be recorded, and without dispatch.state_dir there is no place \
+             to keep them: these calls are in doubt",
+            entries.len()
+        );
+        return;
+    };
+    let author = Author {
+        instance: context.identity.id,
+        name: context.identity.name.clone(),
+    };
+    match write_file(&folder, &author, &entries) {
+        Ok(path) => tracing::warn!(
+            "{} answers of leaves could not be recorded: they are kept in {} and recorded at the next start",
+            entries.len(),
+            path.display()
+        ),
+        Err(error) => tracing::error!(
+            "{} answers of leaves could not be recorded, and dispatch.state_dir can't be written: {error}; \
+             these calls are in doubt",
+            entries.len()
+        ),
+    }
+}
+
+fn write_file(folder: &Path, author: &Author, entries: &[Entry]) -> io::Result<PathBuf> {
+    let path = folder.join(format!("journal-{}.jsonl", author.instance));
+    let mut content = serde_json::to_vec(author)?;
+    content.push(b'\n');
+    for entry in entries {
+        serde_json::to_writer(&mut content, entry)?;
+        content.push(b'\n');
+    }
+    let mut file = File::create(&path)?;
+    file.write_all(&content)?;
+    file.sync_all()?;
+    // The file's name must outlive a crash of the machine, too.
+    File::open(folder)?.sync_all()?;
+    Ok(path)
+}
+
+/// At start: records what earlier processes left.
+///
+/// # Errors
+/// The database did not answer: everything stays for the next try.
+pub(crate) async fn replay(context: &Context) -> Result<(), StoreError> {
+    let Some(folder) = context.dispatch().state_dir else {
+        return Ok(());
+    };
+    for path in journals(&folder) {
+        let Ok(content) = fs::read(&path) else {
+            // Another instance was faster.
+            continue;
+        };
+        let Some((author, entries)) = parse(&content) else {
+            tracing::error!("{} is no journal; it is left as it is", path.display());
+            continue;
+        };
+        let recorded = record(context, &author, &entries).await?;
+        tracing::info!(
+            "{}: recorded {recorded} of {} answers that an earlier process kept",
+            path.display(),
+            entries.len()
+        );
+        if recorded == entries.len() {
+            fs::remove_file(&path).unwrap_or_default();
+        }
+    }
+    Ok(())
+}
+
+fn journals(folder: &Path) -> Vec<PathBuf> {
+    let Ok(entries) = fs::read_dir(folder) else {
+        return Vec::new();
+    };
+    let paths = entries.filter_map(|entry| Some(entry.ok()?.path()));
+    let named = paths.filter(|path| {
+        let name = path.file_name().and_then(|name| name.to_str());
+        name.is_some_and(|name| name.starts_with("journal-") && name.ends_with(".jsonl"))
+    });
+    named.collect()
+}
+
+/// A last line that is torn says nothing that anybody could rely on: its call is in doubt.
+fn parse(content: &[u8]) -> Option<(Author, Vec<Entry>)> {
+    let mut lines = content.split(|byte| *byte == b'\n');
+    let author = serde_json::from_slice(lines.next()?).ok()?;
+    let entries = lines.map_while(|line| serde_json::from_slice(line).ok());
+    Some((author, entries.collect()))
+}
+
+/// Gives how many are recorded, or were decided by something newer; the others are locked by somebody.
+async fn record(
+    context: &Context,
+    author: &Author,
+    entries: &[Entry],
+) -> Result<usize, StoreError> {
+    let mut recorded = 0;
+    for entry in entries {
+        // One by one: what one of them holds up keeps none of the others.
+        let locked = match entry {
+            Entry::Confirmed(confirmation) => {
+                let outcome = context.store.record_confirmed(&author.name, &[confirmation]).await?;
+                outcome.iter().any(|(_, how)| *how == Confirmed::Locked)
+            }
+            Entry::Other(attempt) => {
+                let store = &context.store;
+                let outcome = store.record_other(author.instance, &author.name, &[attempt]).await?;
+                outcome.iter().any(|(_, moved)| *moved == Moved::Locked)
+            }
+        };
+        recorded += usize::from(!locked);
+    }
+    Ok(recorded)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::{
+        domain::{decision::ParkReason, outcome::Class},
+        store::record::{Confirmation, History, Next, Unconfirmed},
+    };
+
+    fn entries() -> Vec<Entry> {
+        let confirmation = Confirmation {
+            call: 7,
+            leaf: "pay".into(),
+            key: "k".into(),
+            attempt: 2,
+            status: 201,
+            headers: "{}".into(),
+            body: None,
+            body_raw: Some(vec![0, 255, 10]),
+            truncated: false,
+            request_hash: [9; 32],
+            took: Duration::from_millis(12),
+        };
+        let attempt = Unconfirmed {
+            call: 8,
+            round: 3,
+            leaf: "pay".into(),
+            key: "l".into(),
+            attempt: 1,
+            next: Next::Park(ParkReason::NoProbe),
+            spends: true,
+            history: Some(History {
+                class: Class::InDoubt,
+                status: None,
+                error: Some("a line\nbreak".into()),
+                excerpt: None,
+                took: Duration::ZERO,
+            }),
+        };
+        vec![Entry::Confirmed(confirmation), Entry::Other(attempt)]
+    }
+
+    #[test]
+    fn what_is_written_is_read_and_a_torn_last_line_costs_only_itself() {
+        let folder = std::env::temp_dir().join(format!("leafhopper-journal-{}", Uuid::new_v4()));
+        fs::create_dir_all(&folder).unwrap();
+        let author = Author {
+            instance: Uuid::from_u128(1),
+            name: "host:1".into(),
+        };
+        let path = write_file(&folder, &author, &entries()).unwrap();
+        assert_eq!(journals(&folder), [path.clone()]);
+        let content = fs::read(&path).unwrap();
+        let (read, found) = parse(&content).unwrap();
+        assert_eq!(read, author);
+        assert_eq!(format!("{found:?}"), format!("{:?}", entries()));
+        let (_, found) = parse(&content[..content.len() - 5]).unwrap();
+        assert_eq!(found.len(), 1);
+        assert!(parse(b"").is_none());
+        fs::remove_dir_all(&folder).unwrap();
+    }
+}
