@@ -215,9 +215,7 @@ fn next(settings: &Settings, call: &Claimed, decision: Decision) -> (Next, bool)
             (Next::Ask { delay, exists }, true)
         }
         Decision::Park(reason) => (Next::Park(reason), true),
-        Decision::Fail(FailReason::Unsendable) => {
-            (Next::Fail(FailReason::Unsendable), false)
-        }
+        Decision::Fail(FailReason::Unsendable) => (Next::Fail(FailReason::Unsendable), false),
         Decision::Fail(reason) => (Next::Fail(reason), true),
         // Confirmed without an answer can't be; nobody knows what it would be.
         Decision::Confirm => (Next::Park(ParkReason::NoProbe), true),

@@ -11,7 +11,13 @@ use std::{
 use tokio::{sync::mpsc, time::Instant};
 use uuid::Uuid;
 
-use super::{begun::Begun, held::Held, lane::Lanes, lease::Lease, recorder::{Entry, Recording}};
+use super::{
+    begun::Begun,
+    held::Held,
+    lane::Lanes,
+    lease::Lease,
+    recorder::{Entry, Recording},
+};
 use crate::{
     config::Dispatch,
     observe::{Observation, Observer},
@@ -228,13 +234,21 @@ impl Context {
 
     /// The process ends, and nobody could record this.
     pub(crate) fn keep_for_journal(&self, entry: Entry) {
-        let mut unrecorded = self.unrecorded.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut unrecorded = self
+            .unrecorded
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
         unrecorded.push(entry);
     }
 
     /// What was kept for the journal.
     pub(crate) fn unrecorded(&self) -> Vec<Entry> {
-        std::mem::take(&mut self.unrecorded.lock().unwrap_or_else(PoisonError::into_inner))
+        std::mem::take(
+            &mut self
+                .unrecorded
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner),
+        )
     }
 
     /// Whether this is the database that it was.

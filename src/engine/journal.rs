@@ -135,12 +135,17 @@ async fn record(
         // One by one: what one of them holds up keeps none of the others.
         let locked = match entry {
             Entry::Confirmed(confirmation) => {
-                let outcome = context.store.record_confirmed(&author.name, &[confirmation]).await?;
+                let outcome = context
+                    .store
+                    .record_confirmed(&author.name, &[confirmation])
+                    .await?;
                 outcome.iter().any(|(_, how)| *how == Confirmed::Locked)
             }
             Entry::Other(attempt) => {
                 let store = &context.store;
-                let outcome = store.record_other(author.instance, &author.name, &[attempt]).await?;
+                let outcome = store
+                    .record_other(author.instance, &author.name, &[attempt])
+                    .await?;
                 outcome.iter().any(|(_, moved)| *moved == Moved::Locked)
             }
         };

@@ -210,7 +210,10 @@ impl Store {
         let reasons: Vec<Option<&str>> = columns.iter().map(|c| c.reason).collect();
         let generations: Vec<Option<i32>> = columns.iter().map(|c| c.generation).collect();
         let history: Vec<Option<&History>> = group.iter().map(|u| u.history.as_ref()).collect();
-        let classes: Vec<Option<&str>> = history.iter().map(|h| h.map(|h| h.class.as_str())).collect();
+        let classes: Vec<Option<&str>> = history
+            .iter()
+            .map(|h| h.map(|h| h.class.as_str()))
+            .collect();
         let statuses: Vec<Option<i32>> = history
             .iter()
             .map(|h| h.and_then(|h| h.status.map(i32::from)))

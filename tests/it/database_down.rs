@@ -283,39 +283,40 @@ async fn a_database_that_takes_no_writes_is_named_and_waited_for() {
 
 #[tokio::test]
 async fn settings_of_the_database_do_not_matter() {
-    for setting in [
-        "default_transaction_isolation = 'repeatable read'",
+    let strict = [
         "default_transaction_isolation = 'serializable'",
         "idle_in_transaction_session_timeout = '20ms'",
-        "statement_timeout = '2s'",
         "lock_timeout = '1ms'",
         "synchronous_commit = off",
+        "datestyle = 'German, DMY'",
+        "bytea_output = 'escape'",
+        "standard_conforming_strings = off",
+    ];
+    let odd = [
+        "default_transaction_isolation = 'repeatable read'",
+        "statement_timeout = '2s'",
         "search_path = pg_temp",
         "timezone = 'Asia/Kathmandu'",
-        "datestyle = 'German, DMY'",
         "intervalstyle = 'sql_standard'",
-        "bytea_output = 'escape'",
         "extra_float_digits = 0",
-        "standard_conforming_strings = off",
         "plan_cache_mode = 'force_generic_plan'",
-    ] {
+    ];
+    for settings in [strict, odd] {
         let bed = Bed::new().await;
         // The app's own session is from before.
-        bed.app
-            .execute(&format!(
-                "ALTER DATABASE \"{}\" SET {setting}",
-                bed.database.name
-            ))
-            .await;
+        for setting in settings {
+            let sql = format!("ALTER DATABASE \"{}\" SET {setting}", bed.database.name);
+            bed.app.execute(&sql).await;
+        }
         bed.leaf.always().key("twice").times(1).refuses(429);
         let config = bed.config("retry = { initial = \"10ms\", max = \"10ms\" }");
         let _sidecars = tokio::join!(config.start(), config.start());
-        for number in 0..20 {
+        for number in 0..50 {
             bed.app.insert(named(&format!("k{number}"))).await;
         }
-        bed.app.insert(named("twice")).await;
-        bed.app.until_all_confirmed(21).await;
-        assert_eq!(bed.leaf.all_requests().len(), 22, "{setting}");
+        bed.app.insert(named("twice").set("timeout", "7 s")).await;
+        bed.app.until_all_confirmed(51).await;
+        assert_eq!(bed.leaf.all_requests().len(), 52, "{settings:?}");
         bed.app.no_transaction_is_left().await;
     }
 }

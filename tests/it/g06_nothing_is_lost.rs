@@ -228,7 +228,7 @@ async fn what_was_rolled_back_is_never_sent() {
 async fn twenty_thousand_calls_through_two_instances_have_one_effect_each() {
     const CALLS: usize = 20_000;
     let bed = Bed::new().await;
-    let config = bed.config("concurrency = 64");
+    let config = bed.config("concurrency = 256");
     let _sidecars = tokio::join!(config.start(), config.start());
     for first in (1..=CALLS).step_by(1_000) {
         let last = first + 999;
@@ -240,7 +240,7 @@ async fn twenty_thousand_calls_through_two_instances_have_one_effect_each() {
         bed.app.execute(&sql).await;
     }
     until_within(
-        Duration::from_secs(90),
+        Duration::from_secs(180),
         "nothing waits any more",
         async || {
             // Cheap, since it is asked a hundred times a second.

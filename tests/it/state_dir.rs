@@ -5,7 +5,7 @@ use std::{fs, path::PathBuf};
 
 use rustix::process::Signal;
 
-use crate::harness::{Bed, app::keyed, leaf::Gate, sidecar::Config, wait::until};
+use crate::harness::{Bed, app::keyed, leaf::Gate, wait::until};
 
 /// A folder of its own, gone with the test.
 struct Folder(PathBuf);
@@ -22,10 +22,7 @@ impl Folder {
 
     /// A lease that no test waits for, and this folder.
     fn lines(&self) -> String {
-        format!(
-            "lease = \"60s\"\nstate_dir = \"{}\"",
-            self.0.display()
-        )
+        format!("lease = \"60s\"\nstate_dir = \"{}\"", self.0.display())
     }
 
     fn files(&self) -> Vec<String> {
@@ -140,7 +137,7 @@ async fn a_living_instance_in_the_same_folder_is_left_alone() {
 
 #[tokio::test]
 async fn what_leaves_said_while_the_database_was_away_is_recorded_at_the_next_start() {
-    let (bed, proxy) = Bed::behind_a_proxy().await;
+    let bed = Bed::new().await;
     let folder = Folder::new("journal");
     let gate = Gate::closed();
     bed.leaf
@@ -154,9 +151,8 @@ async fn what_leaves_said_while_the_database_was_away_is_recorded_at_the_next_st
         .waits_before_the_answer(&gate)
         .refuses(422);
     let lines = format!("{}\nshutdown_grace = \"1s\"", folder.lines());
-    let config = Config::new(&proxy.url(&bed.database.url))
-        .leaf("leaf", &bed.leaf.url(), "in_doubt = \"park\"")
-        .dispatch(&lines);
+    let (proxy, config) = bed.behind_a_proxy("in_doubt = \"park\"").await;
+    let config = config.dispatch(&lines);
     let mut first = config.start().await;
     let yes = bed.app.insert(keyed("leaf", "yes")).await;
     let no = bed.app.insert(keyed("leaf", "no")).await;
