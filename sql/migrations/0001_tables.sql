@@ -199,7 +199,7 @@ CREATE INDEX dispatch_fresh ON leafhopper.dispatch (leaf, priority, call_id)
 -- Claim: what becomes due later (not_before, retries, deferred).
 CREATE INDEX dispatch_timed ON leafhopper.dispatch (leaf, due_at)
     WHERE state = 'pending' AND held IS NULL AND due_at IS NOT NULL;
--- Claim and resolver: calls in doubt that are due.
+-- Claim and prober: calls in doubt that are due.
 CREATE INDEX dispatch_doubt ON leafhopper.dispatch (leaf, due_at)
     WHERE state = 'in_doubt';
 -- G4: for one (leaf, key) at most one call under way, in doubt or parked, over all instances.

@@ -10,7 +10,7 @@ INSERT INTO leafhopper.schema_version (version, name, oldest_reader) VALUES (3, 
 -- ---------------------------------------------------------------------------------------------------
 
 -- Ends a live call without a result. Its dispatch row is locked by the caller.
-CREATE FUNCTION leafhopper.end_call(call bigint, new_state text, why text, by_hand boolean) RETURNS void
+CREATE FUNCTION leafhopper.end_call(call bigint, new_state text, why text) RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     d leafhopper.dispatch;
@@ -18,7 +18,7 @@ BEGIN
     DELETE FROM leafhopper.dispatch WHERE call_id = call RETURNING * INTO d;
     INSERT INTO leafhopper.finished (call_id, batch_id, state, reason, attempts, last_status, last_error, fails_batch)
     VALUES (d.call_id, d.batch_id, new_state, why, d.attempts, d.last_status, d.last_error,
-            by_hand AND leafhopper.failure_cancels(d.batch_id, d.run_when));
+            leafhopper.failure_cancels(d.batch_id, d.run_when));
     IF d.ordering_key IS NOT NULL AND (d.held IS NULL OR d.held = 'key') AND EXISTS (
         SELECT FROM leafhopper.leaf_control c WHERE c.leaf = d.leaf AND c.hold_after_failed_head)
     THEN
@@ -154,7 +154,7 @@ BEGIN
     CASE d.state
         WHEN 'pending' THEN
             PERFORM leafhopper.note('cancel', d.call_id, d.batch_id, d.leaf, reason);
-            PERFORM leafhopper.end_call(d.call_id, 'cancelled', reason, true);
+            PERFORM leafhopper.end_call(d.call_id, 'cancelled', reason);
             PERFORM leafhopper.wake();
             RETURN 'cancelled';
         WHEN 'parked' THEN
@@ -192,12 +192,12 @@ BEGIN
     END IF;
     PERFORM leafhopper.note('resolve_not_executed', d.call_id, d.batch_id, d.leaf, reason);
     IF d.deadline <= clock_timestamp() THEN
-        PERFORM leafhopper.end_call(d.call_id, 'expired', reason, true);
+        PERFORM leafhopper.end_call(d.call_id, 'expired', reason);
         PERFORM leafhopper.wake();
         RETURN 'expired';
     ELSIF NOT send OR d.cancel_requested IS NOT NULL
           OR (d.batch_id IS NOT NULL AND NOT leafhopper.batch_is_open(d.batch_id)) THEN
-        PERFORM leafhopper.end_call(d.call_id, 'cancelled', reason, true);
+        PERFORM leafhopper.end_call(d.call_id, 'cancelled', reason);
         PERFORM leafhopper.wake();
         RETURN 'cancelled';
     END IF;

@@ -1,6 +1,6 @@
 -- Remove rows of instances that hold no claim any more: this one at its stop, dead ones after their claims
 -- have become calls in doubt.
--- Caller:      store/instance.rs, from engine/heartbeat.rs and engine/reclaimer.rs
+-- Caller:      store/instance.rs, from engine/reclaimer.rs
 -- Index:       instance_pkey
 -- Locks:       the removed rows
 -- Repeatable:  yes

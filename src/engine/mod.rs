@@ -5,7 +5,6 @@
 //! because the statement that it runs names the state and the claim that it expects. Read [`attempt`]
 //! first: one call's life, top to bottom.
 
-mod adopter;
 mod ask;
 mod attempt;
 mod batcher;
@@ -29,6 +28,7 @@ mod promoter;
 mod rate;
 mod reclaimer;
 mod recorder;
+mod untracked;
 
 use std::{sync::Arc, time::Duration};
 
@@ -107,7 +107,7 @@ impl Engine {
         expirer::spawn(&tasks, &context, claiming);
         batcher::spawn(&tasks, &context, claiming);
         promoter::spawn(&tasks, &context, claiming);
-        adopter::spawn(&tasks, &context, claiming);
+        untracked::spawn(&tasks, &context, claiming);
         guardian::spawn(&tasks, &context, claiming);
         credentials::spawn(&tasks, &context, claiming);
         if let Some(direct) = direct {

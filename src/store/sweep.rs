@@ -15,7 +15,7 @@ const LOCK_WAIT: Duration = Duration::from_millis(100);
 pub const CHUNK: i32 = 1000;
 
 /// So many rows of the outbox are looked at for untracked calls in one statement.
-const ADOPTION_WINDOW: i32 = 2000;
+const UNTRACKED_WINDOW: i32 = 2000;
 
 /// A window of rows that was looked at for untracked calls.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -23,7 +23,7 @@ pub struct Window {
     /// Its lowest id; `None` where no row lies below the given one.
     pub lowest: Option<CallId>,
     /// So many were untracked, and are taken up now.
-    pub adopted: u64,
+    pub taken_up: u64,
 }
 
 /// A call that ended by itself while it waited.
@@ -91,13 +91,13 @@ impl Store {
     ///
     /// # Errors
     /// The database did not answer.
-    pub async fn adopt_untracked(&self, below: CallId) -> Result<Option<Window>, StoreError> {
+    pub async fn take_up_untracked(&self, below: CallId) -> Result<Option<Window>, StoreError> {
         const OPERATION: &str = "take up untracked calls";
         let transaction = self.begin(OPERATION).await?;
         let locked = transaction
             .first(
                 LOCK_WAIT,
-                include_str!("../../sql/queries/adopt_lock.sql"),
+                include_str!("../../sql/queries/untracked_lock.sql"),
                 &[],
             )
             .await;
@@ -115,8 +115,8 @@ impl Store {
         }
         let rows = transaction
             .last(
-                include_str!("../../sql/queries/adopt_untracked.sql"),
-                &[(&below, Type::INT8), (&ADOPTION_WINDOW, Type::INT4)],
+                include_str!("../../sql/queries/untracked_take_up.sql"),
+                &[(&below, Type::INT8), (&UNTRACKED_WINDOW, Type::INT4)],
             )
             .await?;
         let row = rows
@@ -124,7 +124,7 @@ impl Store {
             .ok_or_else(|| StoreError::other(OPERATION, "no row came back"))?;
         Ok(Some(Window {
             lowest: column(OPERATION, row, "lowest")?,
-            adopted: column::<i64>(OPERATION, row, "adopted")?.unsigned_abs(),
+            taken_up: column::<i64>(OPERATION, row, "taken_up")?.unsigned_abs(),
         }))
     }
 

@@ -151,7 +151,7 @@ promote_arrived.sql :: 1000 :: dispatch_arrived
 promote_next.sql :: '{leaf1,leaf2}', '{o4,o14}' :: dispatch_held_order dispatch_one_head
 waiting_keys.sql :: 1000 :: dispatch_held_order dispatch_one_head
 free_keys.sql :: 1000 :: dispatch_held_key dispatch_one_at_a_time
-adopt_untracked.sql :: 50000, 2000 :: outbox_pkey dispatch_pkey finished_pkey result_pkey
+untracked_take_up.sql :: 50000, 2000 :: outbox_pkey dispatch_pkey finished_pkey result_pkey
 sweep_batches.sql :: 1000 :: dispatch_batch
 "#;
 

@@ -115,6 +115,51 @@ fn every_query_has_one_place_and_a_header() {
 }
 
 #[test]
+fn the_headers_of_queries_are_true() {
+    let files: BTreeMap<String, String> = all().collect();
+    let schema =
+        std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("sql/schema.sql"));
+    let schema = schema.unwrap();
+    let mut wrong = Vec::new();
+    for (path, text) in files
+        .iter()
+        .filter(|(path, _)| path.starts_with("sql/queries/"))
+    {
+        let callers: Vec<String> = named(text, "-- Caller:")
+            .filter(|word| word.ends_with(".rs"))
+            .map(|word| format!("src/{word}"))
+            .collect();
+        let missing = callers.iter().filter(|caller| !files.contains_key(*caller));
+        wrong.extend(missing.map(|caller| format!("{path}: there is no {caller}")));
+        let includes = |caller: &String| files.get(caller).is_some_and(|code| code.contains(path));
+        if !callers.iter().any(includes) {
+            wrong.push(format!("{path}: none of {callers:?} includes it"));
+        }
+        let indexes =
+            named(text, "-- Index:").filter(|word| word.contains('_') && !word.contains('('));
+        wrong.extend(
+            indexes
+                .filter(|index| !schema.contains(index))
+                .map(|index| format!("{path}: there is no index {index}")),
+        );
+    }
+    assert_none("a header says what is so", wrong.into_iter());
+}
+
+/// The words of a header's entry, which may go on in further lines.
+fn named<'text>(text: &'text str, entry: &'static str) -> impl Iterator<Item = &'text str> {
+    let lines = text
+        .lines()
+        .skip_while(move |line| !line.starts_with(entry));
+    let mut first = true;
+    let lines =
+        lines.take_while(move |line| std::mem::take(&mut first) || line.starts_with("--   "));
+    lines
+        .flat_map(str::split_whitespace)
+        .map(|word| word.trim_matches([',', ':', ';', '.']))
+}
+
+#[test]
 fn tests_wait_in_one_place_only() {
     assert_none(
         "wait with harness::wait::until",

@@ -1,6 +1,6 @@
 -- Take up calls that the insert trigger did not see (session_replication_role = replica, or triggers that were
 -- disabled): among the newest rows below an id, those that are neither live nor final.
--- Caller:      store/sweep.rs, from engine/adopter.rs, behind adopt_lock.sql
+-- Caller:      store/sweep.rs, from engine/untracked.rs, after untracked_lock.sql
 -- Index:       outbox_pkey backwards, then dispatch_pkey, finished_pkey and result_pkey for each row
 -- Locks:       none but the new rows
 -- Repeatable:  yes
@@ -25,7 +25,7 @@ untracked AS MATERIALIZED (
                         WHERE r.leaf = l.leaf AND r.key = l.key AND r.call_id = l.id OFFSET 0)
        AND NOT EXISTS (SELECT FROM pg_subscription_rel s WHERE s.srrelid = 'leafhopper.outbox'::regclass)
 ),
-adopted AS (
+taken_up AS (
     INSERT INTO leafhopper.dispatch (call_id, leaf, key, ordering_key, batch_id, run_when, priority,
                                      credential, timeout, deadline, held, due_at, enqueued_at)
     SELECT o.id, o.leaf,
@@ -38,4 +38,4 @@ adopted AS (
       FROM untracked u JOIN leafhopper.outbox o USING (id)
     RETURNING call_id
 )
-SELECT (SELECT min(l.id) FROM looked l) AS lowest, (SELECT count(*) FROM adopted) AS adopted
+SELECT (SELECT min(l.id) FROM looked l) AS lowest, (SELECT count(*) FROM taken_up) AS taken_up

@@ -24,22 +24,22 @@ const POLLS: u32 = 10;
 const TOP: i64 = i64::MAX;
 
 pub(super) fn spawn(tasks: &Tasks, context: &Shared, until: &CancellationToken) {
-    let adopter = Adopter {
+    let untracked = Untracked {
         newest: TOP,
         walk: TOP,
     };
-    driver::spawn(tasks, context, adopter, Nudge::default(), until);
+    driver::spawn(tasks, context, untracked, Nudge::default(), until);
 }
 
 /// Where the next windows begin.
 #[derive(Debug)]
-struct Adopter {
+struct Untracked {
     newest: i64,
     walk: i64,
 }
 
-impl Pass for Adopter {
-    const NAME: &'static str = "adopter";
+impl Pass for Untracked {
+    const NAME: &'static str = "untracked";
 
     async fn pass(&mut self, context: &Shared) -> Result<More, StoreError> {
         let newest = look(context, &mut self.newest).await?;
@@ -58,16 +58,16 @@ impl Pass for Adopter {
 
 /// Looks at one window and moves on to the one below it. Whether it has found something.
 async fn look(context: &Shared, below: &mut i64) -> Result<bool, StoreError> {
-    let Some(window) = context.store.adopt_untracked(*below).await? else {
+    let Some(window) = context.store.take_up_untracked(*below).await? else {
         // Another instance is at it.
         return Ok(false);
     };
     *below = window.lowest.unwrap_or(TOP);
-    if window.adopted == 0 {
+    if window.taken_up == 0 {
         return Ok(false);
     }
     context.observer.emit(Observation::TakenUp {
-        calls: window.adopted,
+        calls: window.taken_up,
     });
     context.nudges.work.give();
     context.nudges.order.give();
