@@ -471,6 +471,7 @@ CREATE TABLE leafhopper.instance (
     beat bigint DEFAULT 1 NOT NULL,
     lease interval NOT NULL,
     leaves jsonb DEFAULT '{}'::jsonb NOT NULL,
+    witnessed_timeline integer,
     membership text DEFAULT ''::text NOT NULL
 );
 

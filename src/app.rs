@@ -219,6 +219,14 @@ async fn look_at_origin(context: &Context) -> Result<(), StoreError> {
     if origin.was.is_none() {
         return context.store.keep_identity(&origin.is).await;
     }
+    if origin.change.is_none() && origin.only_timeline_differs() {
+        let others = context.store.members().await?;
+        if others.iter().any(|member| member.alive) {
+            // They were there before the failover, and know whether anything was lost.
+            let why = "others are still looking whether the failover lost anything";
+            return Err(StoreError::other("start after a failover", why));
+        }
+    }
     let said = origin.change.is_some();
     if let Some(difference) = origin.change.clone().or_else(|| origin.difference()) {
         context.stop_all_sending();

@@ -345,6 +345,8 @@ CREATE TABLE leafhopper.instance (
     -- By leaf: {"credentials": [...], "blocked": [...], "breaker_open": bool, "rate_limited": bool}.
     -- An empty string among credentials and blocked stands for the leaf's own auth.
     leaves       jsonb       NOT NULL DEFAULT '{}',
+    -- The timeline on which this instance has found all that it knows to be committed.
+    witnessed_timeline integer,
     -- The membership that this instance's shares of the limits rest on.
     membership   text        NOT NULL DEFAULT ''
 );

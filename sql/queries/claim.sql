@@ -18,7 +18,10 @@ WITH want AS MATERIALIZED (
         AS w (leaf, slots, timeout, give_up, time_window, aged, credentials)
      -- An instance whose lease is over may not claim, nor may anyone in a database that is not the one it was.
      WHERE EXISTS (SELECT FROM leafhopper.instance i WHERE i.id = $1 AND i.heartbeat_at + i.lease > clock_timestamp())
-       AND NOT EXISTS (SELECT FROM leafhopper.origin g WHERE g.changed_at IS NOT NULL)
+       AND EXISTS (SELECT FROM leafhopper.origin g
+                    WHERE g.changed_at IS NULL
+                      -- After a failover nothing is claimed before its witnesses have looked (guardian).
+                      AND g.timeline = ('x' || substr(pg_walfile_name(pg_current_wal_lsn()), 1, 8))::bit(32)::int4)
        AND NOT EXISTS (SELECT FROM leafhopper.leaf_control c WHERE c.leaf = w.leaf AND c.paused)
 ),
 -- The oldest calls where a leaf has several priorities; found here, locked below.

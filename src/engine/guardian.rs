@@ -16,11 +16,17 @@ use crate::{
 };
 
 pub(super) fn spawn(tasks: &Tasks, context: &Shared, until: &CancellationToken) {
-    driver::spawn(tasks, context, Guardian, Nudge::default(), until);
+    driver::spawn(tasks, context, Guardian::default(), Nudge::default(), until);
 }
 
-#[derive(Debug)]
-struct Guardian;
+/// How often it asks whether all have looked, after a failover.
+const WITNESSES: Duration = Duration::from_millis(250);
+
+#[derive(Debug, Default)]
+struct Guardian {
+    /// For the other witnesses of a failover.
+    waiting: bool,
+}
 
 impl Pass for Guardian {
     const NAME: &'static str = "guardian";
@@ -31,6 +37,7 @@ impl Pass for Guardian {
         let beat = context.last_beat.load(Ordering::SeqCst);
         let held = context.held.snapshot().calls;
         let origin = context.store.origin().await?;
+        self.waiting = false;
         let mut difference = origin.change.clone();
         if difference.is_none() && renewal_lost {
             difference = Some("a renewal of this instance's lease is lost".to_owned());
@@ -39,12 +46,20 @@ impl Pass for Guardian {
             difference = context.store.lost(context.identity.id, beat, &held).await?;
         }
         if difference.is_none() && origin.only_timeline_differs() && beat > 0 {
-            // A standby was promoted, and it has all that this instance knows of.
-            tracing::warn!(
-                "the database was failed over to timeline {}; nothing that was committed here is lost",
-                origin.is.timeline
-            );
-            context.store.follow_timeline(origin.is.timeline).await?;
+            // A standby was promoted, and it has all that this instance knows of. Nothing is claimed before every
+            // instance that lives has found the same.
+            let timeline = origin.is.timeline;
+            self.waiting = !context
+                .store
+                .witnessed(context.identity.id, timeline)
+                .await?;
+            if !self.waiting {
+                tracing::warn!(
+                    "the database was failed over to timeline {timeline}; nothing that was committed is lost"
+                );
+                context.store.follow_timeline(timeline).await?;
+                context.nudges.work.give();
+            }
         } else if difference.is_none() {
             difference = origin.difference();
         }
@@ -66,6 +81,9 @@ impl Pass for Guardian {
     }
 
     fn interval(&self, context: &Shared) -> Duration {
+        if self.waiting {
+            return WITNESSES;
+        }
         context.dispatch().lease / 6
     }
 }

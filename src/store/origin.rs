@@ -126,6 +126,25 @@ impl Store {
         .map(drop)
     }
 
+    /// Says that this instance found all that it knows to be committed on this timeline. `true` where every
+    /// other instance that lives has found so too.
+    ///
+    /// # Errors
+    /// The database did not answer.
+    pub async fn witnessed(&self, instance: Uuid, timeline: i32) -> Result<bool, StoreError> {
+        const OPERATION: &str = "witness the new timeline";
+        let rows = self
+            .write(
+                OPERATION,
+                LOCK_WAIT,
+                include_str!("../../sql/queries/witnessed.sql"),
+                &[(&instance, Type::UUID), (&timeline, Type::INT4)],
+            )
+            .await?;
+        rows.first()
+            .map_or(Ok(false), |row| column(OPERATION, row, "by_all"))
+    }
+
     /// Takes a new timeline for the origin's.
     ///
     /// # Errors
