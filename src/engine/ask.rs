@@ -76,6 +76,7 @@ pub(super) async fn ask(context: Shared, lane: Arc<Lane>, question: Question, sl
     let record = ProbeRecord {
         call: call.call,
         tries: doubt.tries,
+        alive_until: doubt.alive_until,
         leaf: lane.name.clone(),
         key: call.key.clone(),
         next,
