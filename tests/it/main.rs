@@ -28,6 +28,7 @@ mod g10_isolation;
 mod instruments;
 mod leaving;
 mod limits;
+mod lost_commits;
 mod migrations;
 mod notifications;
 mod open_transactions;
