@@ -334,7 +334,9 @@ BEGIN
                SELECT o.id FROM leafhopper.outbox o WHERE o.leaf = take_word.leaf AND o.key = take_word.key)
          ORDER BY d.call_id
     LOOP
-        DELETE FROM leafhopper.dispatch d WHERE d.call_id = live.call_id;
+        -- One that came in after the lock above can have been claimed meanwhile: its attempt will hear of this.
+        DELETE FROM leafhopper.dispatch d WHERE d.call_id = live.call_id AND d.state <> 'dispatching';
+        CONTINUE WHEN NOT FOUND;
         IF live.call_id IS DISTINCT FROM owner_call THEN
             INSERT INTO leafhopper.finished (call_id, batch_id, state, attempts, generation)
             VALUES (live.call_id, live.batch_id, 'confirmed', live.attempts, gen);

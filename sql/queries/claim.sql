@@ -52,7 +52,7 @@ oldest AS MATERIALIZED (
      WHERE w.aged > 0
 ),
 aged AS MATERIALIZED (
-    SELECT d.call_id, d.leaf, d.key, d.credential, 0 AS kind
+    SELECT d.call_id, d.leaf, d.key, d.credential, 0 AS priority, 0 AS kind
       FROM leafhopper.dispatch d
      WHERE d.call_id IN (SELECT o.call_id FROM oldest o)
        AND d.state = 'pending' AND d.held IS NULL AND d.due_at IS NULL
@@ -65,7 +65,7 @@ aged AS MATERIALIZED (
 fresh AS MATERIALIZED (
     SELECT c.*, 1 AS kind FROM want w
      CROSS JOIN LATERAL (
-        SELECT d.call_id, d.leaf, d.key, d.credential
+        SELECT d.call_id, d.leaf, d.key, d.credential, d.priority
           FROM leafhopper.dispatch d
          WHERE d.leaf = w.leaf AND d.state = 'pending' AND d.held IS NULL AND d.due_at IS NULL
            AND (d.deadline IS NULL OR d.deadline > clock_timestamp())
@@ -79,7 +79,7 @@ fresh AS MATERIALIZED (
 timed AS MATERIALIZED (
     SELECT c.*, 2 AS kind FROM want w
      CROSS JOIN LATERAL (
-        SELECT d.call_id, d.leaf, d.key, d.credential
+        SELECT d.call_id, d.leaf, d.key, d.credential, 0 AS priority
           FROM leafhopper.dispatch d
          WHERE d.leaf = w.leaf AND d.state = 'pending' AND d.held IS NULL AND d.due_at <= clock_timestamp()
            AND (d.deadline IS NULL OR d.deadline > clock_timestamp())
@@ -95,7 +95,7 @@ timed AS MATERIALIZED (
 doubt AS MATERIALIZED (
     SELECT c.*, 3 AS kind FROM want w
      CROSS JOIN LATERAL (
-        SELECT d.call_id, d.leaf, d.key, d.credential
+        SELECT d.call_id, d.leaf, d.key, d.credential, 0 AS priority
           FROM leafhopper.dispatch d
          WHERE d.leaf = w.leaf AND d.state = 'in_doubt' AND d.resend AND d.due_at <= clock_timestamp()
            AND (d.deadline IS NULL OR d.deadline > clock_timestamp())
@@ -116,7 +116,7 @@ found AS MATERIALIZED (
 ),
 -- One row for each key, the one in doubt or else the lowest id.
 candidate AS MATERIALIZED (
-    SELECT f.call_id, f.leaf, f.key, f.credential, f.kind FROM found f WHERE f.of_its_key = 1
+    SELECT f.call_id, f.leaf, f.key, f.credential, f.priority, f.kind FROM found f WHERE f.of_its_key = 1
 ),
 judged AS MATERIALIZED (
     SELECT c.*, w.slots, w.timeout, w.give_up,
@@ -131,7 +131,7 @@ judged AS MATERIALIZED (
 -- Kinds take turns, so that neither a flood of retries nor one of new calls starves the other.
 turn AS (
     SELECT j.*, row_number() OVER (PARTITION BY j.leaf ORDER BY j.kind <> 0, j.position, j.kind) AS place
-      FROM (SELECT j.*, row_number() OVER (PARTITION BY j.leaf, j.kind ORDER BY j.call_id) AS position
+      FROM (SELECT j.*, row_number() OVER (PARTITION BY j.leaf, j.kind ORDER BY j.priority, j.call_id) AS position
               FROM judged j WHERE j.verdict = 'take') j
 ),
 stays AS (

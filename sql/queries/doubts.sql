@@ -7,6 +7,7 @@
 SELECT d.call_id, d.leaf, o.method, d.tries, d.attempts, d.crashes, o.max_attempts,
        o.probe IS NOT NULL AS has_probe, d.exists_said, d.probes,
        extract(epoch FROM clock_timestamp() - d.alive_until)::float8 AS since_alive,
+       extract(epoch FROM d.alive_until)::float8 AS alive_until,
        coalesce(d.deadline <= clock_timestamp(), false) AS deadline_passed,
        d.cancel_requested IS NOT NULL AS cancelled,
        d.batch_id IS NOT NULL AND NOT leafhopper.batch_is_open(d.batch_id) AS batch_closed,

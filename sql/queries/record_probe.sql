@@ -9,6 +9,7 @@
 -- $10 int4 status   $11 text headers as JSON   $12 text body as JSON, or NULL   $13 bytea body otherwise, or NULL
 -- $14 bool weak   $15 bytea request hash   $16 text class for the history, or NULL   $17 text error
 -- $18 text body excerpt   $19 float8 how long it took, s   $20 text instance name
+-- $21 float8 when its latest attempt can last have been alive, as it was seen before the leaf was asked
 -- Gives the state that the call is in now; no row where something else decided it meanwhile.
 WITH own AS MATERIALIZED (
     SELECT d.*, d.key AS excludes, s.generation AS standing, s.call_id AS standing_call,
@@ -23,6 +24,8 @@ decided AS MATERIALIZED (
     SELECT o.*,
            CASE WHEN o.standing IS NOT NULL OR $5 = 'adopt' THEN 'confirmed'
                 WHEN $5 = 'again' THEN 'in_doubt'
+                -- An attempt that was taken for dead has ended meanwhile: the absence was seen before that.
+                WHEN $5 IN ('not_executed', 'rejected') AND extract(epoch FROM o.alive_until)::float8 <> $21 THEN 'in_doubt'
                 WHEN $5 = 'park' THEN 'parked'
                 WHEN $5 = 'rejected' THEN 'failed'
                 WHEN o.cancel_requested IS NOT NULL

@@ -8,6 +8,7 @@ use serde_json::{Map, Number, Value};
 use toml::de::DeValue;
 
 use super::{section::kind, values::string};
+use crate::domain::template::{check_expression, check_template};
 
 /// A template of a path: compiles, speaks of `names` only, starts with one `/`.
 pub(super) fn path(
@@ -36,6 +37,7 @@ pub(super) fn expression(
             .compile_expression(&text)
             .map_err(|source| broken("expression", &source))?;
         speaks_only_of(&expression.undeclared_variables(false), names)?;
+        check_expression(&text).map_err(|flaw| flaw.to_string())?;
         Ok(text)
     }
 }
@@ -58,7 +60,8 @@ fn template(text: &str, names: &[&str]) -> Result<(), String> {
     let template = environment
         .template_from_str(text)
         .map_err(|source| broken("template", &source))?;
-    speaks_only_of(&template.undeclared_variables(false), names)
+    speaks_only_of(&template.undeclared_variables(false), names)?;
+    check_template(text).map_err(|flaw| flaw.to_string())
 }
 
 fn broken(what: &str, source: &Error) -> String {

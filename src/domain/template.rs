@@ -3,6 +3,10 @@
 //!
 //! They may come from rows, so they are data of somebody else's. In a path each interpolation is encoded as
 //! one segment; one that comes out empty, or as a dot segment, is an error, since it would name another thing.
+//!
+//! Fuel counts instructions, and one instruction can repeat a string, or a list, a hundred million times. So
+//! what multiplies is refused before anything runs ([`check`]); what is left makes no more than its source's
+//! length times what it is given.
 
 use minijinja::{
     Environment, Error, ErrorKind, UndefinedBehavior, Value,
@@ -20,12 +24,38 @@ const SOURCE_MAX: usize = 4096;
 /// The segment of a path that a value makes may be so long, in bytes.
 const SEGMENT_MAX: usize = 1024;
 
+/// Values may be joined so often.
+const JOINS_MAX: usize = 16;
+
+/// Filters whose value can be many times as large as what they are given: in a row, they multiply.
+const MULTIPLIES: &[&str] = &[
+    "batch",
+    "chain",
+    "e",
+    "escape",
+    "format",
+    "indent",
+    "join",
+    "pprint",
+    "replace",
+    "slice",
+    "tojson",
+    "urlencode",
+    "zip",
+];
+
+/// Statements that keep nothing: what is kept can be doubled again and again.
+const STATEMENTS: &[&str] = &["if", "elif", "else", "endif", "for", "endfor"];
+
 /// Why a template gives nothing.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum TemplateError {
     /// It is too long to be looked at.
     #[error("it is {0} bytes long; {SOURCE_MAX} are allowed")]
     TooLong(usize),
+    /// It could make more than there is memory for.
+    #[error("{0} is not allowed here: it could make a value of any size")]
+    Multiplies(String),
     /// It does not compile, or fails on these values.
     #[error("{0}")]
     Failed(String),
@@ -54,6 +84,7 @@ impl From<Error> for TemplateError {
 /// It does not compile, names what is not there, or gives what is no path.
 pub fn render_path(template: &str, values: &serde_json::Value) -> Result<String, TemplateError> {
     let mut environment = environment(template)?;
+    check_template(template)?;
     environment.set_formatter(|output, _state, value| {
         let segment = segment(value)?;
         output.write_str(&segment).map_err(Error::from)
@@ -74,6 +105,7 @@ pub fn evaluate(
     values: &serde_json::Value,
 ) -> Result<Option<serde_json::Value>, TemplateError> {
     let environment = environment(expression)?;
+    check_expression(expression)?;
     let value = environment
         .compile_expression(expression)?
         .eval(Value::from(Serde(values)))?;
@@ -87,11 +119,94 @@ pub fn evaluate(
         .map_err(|error| TemplateError::Failed(format!("its value is no JSON: {error}")))
 }
 
+/// Refuses a template that could need more memory than its length times what it is given.
+///
+/// # Errors
+/// What it may not hold.
+pub fn check_template(source: &str) -> Result<(), TemplateError> {
+    // A comment or raw text would hide where code begins.
+    if source.contains("{#") {
+        return Err(TemplateError::Multiplies("a comment".to_owned()));
+    }
+    let mut joins = 0;
+    let mut rest = source;
+    while let Some(at) = rest.find("{{").into_iter().chain(rest.find("{%")).min() {
+        let (opening, code) = rest[at..].split_at(2);
+        if opening == "{%" {
+            let word = code.trim_start_matches(|c: char| c == '-' || c == '+' || c.is_whitespace());
+            let word = &word[..ident(word)];
+            if !STATEMENTS.contains(&word) {
+                return Err(TemplateError::Multiplies(format!("`{{% {word} %}}`")));
+            }
+        }
+        let closing = if opening == "{{" { "}}" } else { "%}" };
+        rest = &code[scan(code, Some(closing), &mut joins)?..];
+    }
+    Ok(())
+}
+
+/// The same for an expression.
+///
+/// # Errors
+/// What it may not hold.
+pub fn check_expression(source: &str) -> Result<(), TemplateError> {
+    scan(source, None, &mut 0).map(drop)
+}
+
+/// Looks at code up to `closing`, or to its end; gives where that is.
+fn scan(code: &str, closing: Option<&str>, joins: &mut usize) -> Result<usize, TemplateError> {
+    let mut quote = None;
+    let mut at = 0;
+    while let Some(character) = code[at..].chars().next() {
+        let next = at + character.len_utf8();
+        match (quote, character) {
+            (Some(_), '\\') => {
+                at = next + code[next..].chars().next().map_or(0, char::len_utf8);
+                continue;
+            }
+            (Some(open), _) if open == character => quote = None,
+            (Some(_), _) => {}
+            (None, '"' | '\'') => quote = Some(character),
+            (None, _) if closing.is_some_and(|closing| code[at..].starts_with(closing)) => {
+                return Ok(at);
+            }
+            (None, '*') => return Err(TemplateError::Multiplies("`*`".to_owned())),
+            (None, '~' | '+') => {
+                *joins += 1;
+                if *joins > JOINS_MAX {
+                    return Err(TemplateError::Multiplies(format!(
+                        "more than {JOINS_MAX} times `~` or `+`"
+                    )));
+                }
+            }
+            (None, '|') => {
+                let filter = code[next..].trim_start();
+                let filter = &filter[..ident(filter)];
+                if MULTIPLIES.contains(&filter) {
+                    return Err(TemplateError::Multiplies(format!("the filter `{filter}`")));
+                }
+            }
+            (None, _) => {}
+        }
+        at = next;
+    }
+    Ok(code.len())
+}
+
+fn ident(text: &str) -> usize {
+    text.find(|c: char| !c.is_alphanumeric() && c != '_')
+        .unwrap_or(text.len())
+}
+
 fn environment(source: &str) -> Result<Environment<'static>, TemplateError> {
     if source.len() > SOURCE_MAX {
         return Err(TemplateError::TooLong(source.len()));
     }
     let mut environment = Environment::new();
+    // `map` takes a filter by its name, as text.
+    for filter in MULTIPLIES {
+        environment.remove_filter(filter);
+    }
     environment.set_undefined_behavior(UndefinedBehavior::Strict);
     environment.set_fuel(Some(FUEL));
     Ok(environment)
@@ -199,5 +314,44 @@ mod tests {
         assert!(value("response.body.missing.deeper").is_err());
         assert!(value("response.nothing.at.all").is_err());
         assert!(value("'x' * 100000000000").is_err());
+    }
+
+    #[test]
+    fn what_could_make_a_value_of_any_size_is_refused_before_it_runs() {
+        for expression in [
+            "'x' * 100000000",
+            "([1] * 100000000)|length",
+            "9 ** 9",
+            "'xx'|replace('x', 'xxxxxxxx')",
+            "['a', 'b'] | join('long')",
+            "'%0999999999d' |format(1)",
+            "'a\\'b' * 9",
+            "[['a', 'b']]|map('join', 'x')|list",
+        ] {
+            let said = evaluate(expression, &json!({})).unwrap_err().to_string();
+            assert!(
+                said.contains("any size") || said.contains("unknown filter"),
+                "{expression}: {said}"
+            );
+        }
+        let often = ["'x'"; 20].join("~");
+        assert!(evaluate(&often, &json!({})).is_err());
+        for template in [
+            "/{% set a = call.key ~ call.key %}{{ a }}",
+            "/{%- set a = 1 -%}x",
+            "/{% raw %}{{ ' {% endraw %}{{ [1] * 100000000 }}",
+            "/{# {{ ' #}{{ [1] * 100000000 }}",
+            "/{% for i in [1] * 100000000 %}{% endfor %}",
+            "/{{ '}}' * 9 }}",
+            "/{% macro a() %}{% endmacro %}",
+        ] {
+            let said = rendered(template).unwrap_err();
+            assert!(said.contains("any size"), "{template}: {said}");
+        }
+        assert_eq!(
+            evaluate("'a*b' ~ \"|join\"", &json!({})),
+            Ok(Some(json!("a*b|join")))
+        );
+        assert_eq!(rendered("/a*b/{{ 'c' }}").as_deref(), Ok("/a*b/c"));
     }
 }

@@ -15,7 +15,8 @@ use crate::{
     config::Probe,
     domain::{
         decision::ParkReason,
-        evidence::{Answer, Evidence},
+        evidence::{Answer, Evidence, NotSent},
+        outcome::Trouble,
         probe::{AfterProbe, Asked, Body, Verdict, after, judge},
         request::Request,
         template::render_path,
@@ -56,6 +57,7 @@ pub(super) async fn ask(context: Shared, lane: Arc<Lane>, question: Question, sl
         }
         Ok((probe, path)) => {
             let evidence = exchange(&context, &lane, &probe.method, path, &call).await;
+            listen_to(&context, &lane, &evidence);
             let verdict = judge(&evidence, probe.found.as_deref(), &call.seen);
             judged(
                 &doubt,
@@ -76,6 +78,7 @@ pub(super) async fn ask(context: Shared, lane: Arc<Lane>, question: Question, sl
     let record = ProbeRecord {
         call: call.call,
         tries: doubt.tries,
+        alive_until: doubt.alive_until,
         leaf: lane.name.clone(),
         key: call.key.clone(),
         next,
@@ -137,9 +140,7 @@ async fn exchange(
         })
     };
     let Ok(auth) = settings.leaf.secrets.auth_for(call.credential.as_deref()) else {
-        return Evidence::NotSent(crate::domain::evidence::NotSent::Unconnected(
-            "its credential is not there".to_owned(),
-        ));
+        return Evidence::NotSent(NotSent::Refused("its credential is not there".to_owned()));
     };
     let request = Request {
         method: method.to_owned(),
@@ -158,6 +159,24 @@ async fn exchange(
     tokio::select! {
         evidence = sending => evidence,
         () = context.stop.waiting.cancelled() => unanswered("the sidecar was stopped while it asked"),
+    }
+}
+
+/// What the probe says about the leaf as a whole: where no call is left to try it, this is what closes its breaker.
+fn listen_to(context: &Shared, lane: &Lane, evidence: &Evidence) {
+    let change = match evidence {
+        Evidence::Answered(_) => lane.reached(),
+        Evidence::NotSent(NotSent::Unconnected(_)) => lane.heard("", Some(Trouble::Connection)),
+        Evidence::NotSent(_) | Evidence::Unanswered(_) => None,
+    };
+    if let Some(change) = change {
+        context.observer.emit(Observation::Breaker {
+            leaf: &lane.name,
+            open: change.open,
+            why: &change.why,
+        });
+        context.nudges.members.give();
+        context.nudges.work.give();
     }
 }
 

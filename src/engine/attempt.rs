@@ -59,9 +59,12 @@ pub(super) async fn attempt(
         }
         Duty::Send => send(&context, &lane, &call, term).await,
     };
-    context.held.release(call.id, call.round);
-    if let (Some(begun), false) = (&context.begun, recorded == Recorded::Nothing) {
-        begun.ended((call.id, call.round));
+    // What is not recorded stays held: released, it would be given back as never sent. The lease tells.
+    if recorded != Recorded::Nothing {
+        context.held.release(call.id, call.round);
+        if let Some(begun) = &context.begun {
+            begun.ended((call.id, call.round));
+        }
     }
     report(&context, &call, recorded);
     drop(slot);

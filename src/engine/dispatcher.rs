@@ -232,7 +232,7 @@ impl Dispatcher {
     }
 
     fn start(&self, lane: Arc<Lane>, call: crate::domain::call::Claimed, term: u64) {
-        let slot = Slot::take(&lane, &self.context.nudges.slot);
+        let slot = Slot::take(&lane, &self.context.nudges);
         self.attempts.spawn(
             "attempt",
             attempt(self.context.clone(), lane, call, slot, term),

@@ -94,6 +94,7 @@ impl Heartbeat {
         let leaves = serde_json::Value::Object(published).to_string();
         self.publish_settings(context).await?;
         let asked = BootTime::now();
+        context.lease.shortened(asked, dispatch.lease);
         let id = context.identity.id;
         let beat = context
             .store
@@ -115,6 +116,18 @@ impl Heartbeat {
         }
         match beat {
             Some(beat) => {
+                let known = context.last_beat.load(Ordering::SeqCst);
+                if beat <= known {
+                    // Only this instance counts them up: commits are lost. Said before the lower number takes
+                    // the place of the evidence.
+                    let difference = "a renewal of this instance's lease is lost";
+                    context.stop_all_sending();
+                    context
+                        .observer
+                        .emit(Observation::DatabaseChanged { difference });
+                    context.store.halt(difference).await?;
+                }
+                self.start_over_after_a_gap(context);
                 context.lease.renewed(asked, dispatch.lease);
                 context.last_beat.store(beat, Ordering::SeqCst);
                 if self.told != self.membership {
@@ -129,6 +142,7 @@ impl Heartbeat {
                 }
                 // What was claimed is in doubt for the others; this instance starts anew.
                 context.lease.lost();
+                self.start_over_after_a_gap(context);
                 let name = &context.identity.name;
                 let last_beat = context.last_beat.load(Ordering::SeqCst);
                 context
@@ -141,6 +155,17 @@ impl Heartbeat {
         }
         self.published = leaves;
         Ok(())
+    }
+
+    /// While its lease did not run, others may have taken over its shares: they are theirs until all agree again.
+    fn start_over_after_a_gap(&mut self, context: &Shared) {
+        if context.lease.runs() {
+            return;
+        }
+        for lane in context.lanes.all() {
+            lane.set_share(0, None);
+        }
+        self.membership.clear();
     }
 
     /// What functions and the view must know of the configuration, at start and after a reload.

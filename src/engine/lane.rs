@@ -14,6 +14,7 @@ use tokio::time::Instant;
 
 use super::{
     breaker::{Breaker, Change, Kept, Permit},
+    context::Nudges,
     rate::Bucket,
 };
 use crate::{
@@ -52,6 +53,10 @@ struct State {
     bucket: Bucket,
     rate_limited: bool,
     since_aged: u32,
+    /// A probe has found no place.
+    probe_waits: bool,
+    /// Calls were claimed since the last probe got a place: the next place is a probe's, if one waits.
+    claimed_since_probe: bool,
 }
 
 /// What an instance publishes of a lane.
@@ -76,6 +81,8 @@ impl Lane {
                 bucket: Bucket::new(Instant::now()),
                 rate_limited: false,
                 since_aged: 0,
+                probe_waits: false,
+                claimed_since_probe: false,
             }),
         }
     }
@@ -109,7 +116,9 @@ impl Lane {
         let settings = self.settings();
         let leaf = &settings.leaf;
         let mut state = self.state();
-        let free = self.share().saturating_sub(self.in_flight());
+        // Calls and probes take turns where there is too little room for both.
+        let kept = u32::from(state.probe_waits && state.claimed_since_probe);
+        let free = self.share().saturating_sub(self.in_flight() + kept);
         let mut slots = match state.breaker.permit(now) {
             Permit::All => free,
             Permit::One => free.min(1),
@@ -117,7 +126,7 @@ impl Lane {
         };
         state.rate_limited = false;
         if leaf.rate.is_some() {
-            let tokens = state.bucket.available(now);
+            let tokens = state.bucket.available(now).saturating_sub(kept);
             state.rate_limited = tokens < slots;
             slots = slots.min(tokens);
         }
@@ -145,21 +154,38 @@ impl Lane {
     }
 
     /// A place for a probe, where one is free and its breaker and its rate allow it.
-    pub(crate) fn take_slot(self: &Arc<Self>, freed: &Nudge) -> Option<Slot> {
+    pub(crate) fn take_slot(self: &Arc<Self>, nudges: &Nudges) -> Result<Slot, NoSlot> {
         let mut state = self.state();
         let now = Instant::now();
-        let free = self.share() > self.in_flight();
-        let rated = self.settings().leaf.rate.is_some();
-        if !free
-            || state.breaker.permit(now) != Permit::All
-            || (rated && state.bucket.available(now) == 0)
-        {
-            return None;
+        let settings = self.settings();
+        let rated = settings.leaf.rate.is_some();
+        if self.share() <= self.in_flight() || (rated && state.bucket.available(now) == 0) {
+            return Err(NoSlot::Full);
         }
+        state
+            .breaker
+            .admit_probe(now, settings.leaf.timeout)
+            .map_err(|Kept| NoSlot::KeptBack)?;
         if rated {
             state.bucket.take(1);
         }
-        Some(Slot::take(self, freed))
+        state.claimed_since_probe = false;
+        Ok(Slot::take(self, nudges))
+    }
+
+    /// Whether a probe waits for a place, as the latest look at the calls in doubt has shown.
+    pub(crate) fn probe_waits(&self, waits: bool) {
+        self.state().probe_waits = waits;
+    }
+
+    fn keeps_a_place_for_a_probe(&self) -> bool {
+        let state = self.state();
+        state.probe_waits && state.claimed_since_probe
+    }
+
+    /// See [`Breaker::reached`].
+    pub(crate) fn reached(&self) -> Option<Change> {
+        self.state().breaker.reached()
     }
 
     /// So many of the wanted calls were claimed.
@@ -169,6 +195,7 @@ impl Lane {
         if self.settings().leaf.rate.is_some() {
             state.bucket.take(calls);
         }
+        state.claimed_since_probe |= calls > 0;
         state.since_aged = if want.aged > 0 {
             0
         } else {
@@ -224,14 +251,25 @@ impl Lane {
 pub(crate) struct Slot {
     lane: Arc<Lane>,
     freed: Nudge,
+    doubt: Nudge,
+}
+
+/// Why there is no place for a probe now.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum NoSlot {
+    /// All are taken, or the rate is used up.
+    Full,
+    /// The leaf's breaker is open.
+    KeptBack,
 }
 
 impl Slot {
-    pub(crate) fn take(lane: &Arc<Lane>, freed: &Nudge) -> Self {
+    pub(crate) fn take(lane: &Arc<Lane>, nudges: &Nudges) -> Self {
         lane.in_flight.fetch_add(1, Ordering::SeqCst);
         Self {
             lane: Arc::clone(lane),
-            freed: freed.clone(),
+            freed: nudges.slot.clone(),
+            doubt: nudges.doubt.clone(),
         }
     }
 }
@@ -239,6 +277,9 @@ impl Slot {
 impl Drop for Slot {
     fn drop(&mut self) {
         self.lane.in_flight.fetch_sub(1, Ordering::SeqCst);
+        if self.lane.keeps_a_place_for_a_probe() {
+            self.doubt.give();
+        }
         if self.lane.backlog.load(Ordering::SeqCst) {
             self.freed.give();
         }

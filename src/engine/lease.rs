@@ -55,6 +55,13 @@ impl Lease {
         state.until = state.until.max(Some(until));
     }
 
+    /// A renewal is asked for that may make the lease shorter than it was, whether or not its reply comes.
+    pub(crate) fn shortened(&self, asked: BootTime, lease: Duration) {
+        let mut state = self.state();
+        let until = BootTime(asked.0 + lease - lease / 10);
+        state.until = state.until.map(|known| known.min(until));
+    }
+
     /// Somebody else took over.
     pub(crate) fn lost(&self) {
         self.state().until = None;
@@ -104,6 +111,18 @@ mod tests {
             Duration::from_secs(30),
         );
         assert!(!lease.runs(), "the last tenth is kept back");
+    }
+
+    #[test]
+    fn a_lease_that_gets_shorter_is_shorter_from_the_request_on() {
+        let lease = Lease::default();
+        let now = BootTime::now();
+        lease.renewed(now, Duration::from_secs(30));
+        lease.shortened(now, Duration::from_secs(60));
+        assert!(lease.runs(), "a longer one takes nothing away");
+        let earlier = BootTime(now.0.saturating_sub(Duration::from_secs(5)));
+        lease.shortened(earlier, Duration::from_secs(2));
+        assert!(!lease.runs());
     }
 
     #[test]

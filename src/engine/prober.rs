@@ -7,7 +7,7 @@
 //! A probe takes one of the leaf's slots and waits behind its breaker, like an attempt. It changes nothing at
 //! the leaf, so it may be lost with its process: its call becomes due again.
 
-use std::{sync::Arc, time::Duration};
+use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 use tokio_util::sync::CancellationToken;
 
@@ -15,7 +15,7 @@ use super::{
     ask::{Question, ask},
     context::Shared,
     driver::{self, More, Pass},
-    lane::{Lane, Slot},
+    lane::{Lane, NoSlot, Slot},
 };
 use crate::{
     domain::decision::{Doubt, Policy, WayOut, resolve},
@@ -57,10 +57,14 @@ impl Pass for Prober {
         }
         let doubts = context.store.doubts(&scopes).await?;
         let mut slots = Vec::new();
+        let mut waiting = BTreeSet::new();
         let decided: Vec<(&DoubtRow, Settle)> = doubts
             .iter()
-            .filter_map(|doubt| Some((doubt, settle(context, doubt, &mut slots)?)))
+            .filter_map(|doubt| Some((doubt, settle(context, doubt, &mut slots, &mut waiting)?)))
             .collect();
+        for lane in context.lanes.all() {
+            lane.probe_waits(waiting.contains(&lane.name));
+        }
         if decided.is_empty() {
             return Ok(More::Later);
         }
@@ -129,6 +133,7 @@ fn settle(
     context: &Shared,
     doubt: &DoubtRow,
     slots: &mut Vec<(i64, Arc<Lane>, Slot)>,
+    waiting: &mut BTreeSet<String>,
 ) -> Option<Settle> {
     let lane = context.lanes.get(&doubt.leaf)?;
     let settings = lane.settings();
@@ -149,8 +154,14 @@ fn settle(
         WayOut::Park(reason) => Some(Settle::Park(reason.as_str())),
         WayOut::Resend => Some(Settle::Resend),
         WayOut::Ask => {
-            let slot = lane.take_slot(&context.nudges.slot)?;
-            slots.push((doubt.call, Arc::clone(&lane), slot));
+            match lane.take_slot(&context.nudges) {
+                Ok(slot) => slots.push((doubt.call, Arc::clone(&lane), slot)),
+                Err(NoSlot::Full) => {
+                    waiting.insert(lane.name.clone());
+                    return None;
+                }
+                Err(NoSlot::KeptBack) => return None,
+            }
             Some(Settle::Ask(leaf.timeout + RECORDING))
         }
     }

@@ -358,15 +358,14 @@ async fn try_group(
 ) -> Result<Vec<Recording>, (Vec<Recording>, StoreError)> {
     let started = Instant::now();
     let outcome = write_group(context, &group).await;
-    context.records_work.store(
-        outcome.as_ref().is_ok_and(|_| true) || !is_away(&outcome),
-        Ordering::SeqCst,
-    );
+    let fault = outcome.as_ref().err().filter(|error| is_fault(error));
+    context
+        .records_work
+        .store(fault.is_none(), Ordering::SeqCst);
     let mut outcomes = match outcome {
         Ok(outcomes) => outcomes,
         Err(error) => {
-            // A lock or a refused row is no fault of the database.
-            if error.code().is_none() {
+            if is_fault(&error) {
                 context.failed(&error);
             }
             return Err((group, error));
@@ -393,8 +392,10 @@ async fn try_group(
     Ok(locked)
 }
 
-fn is_away<T>(outcome: &Result<T, StoreError>) -> bool {
-    outcome.as_ref().is_err_and(|error| error.code().is_none())
+/// A lock or a refused row is no fault of the database; whatever else keeps an answer from being recorded (it is
+/// away, a full disk, a right that was taken away, an app's trigger that fails) has to be seen.
+fn is_fault(error: &StoreError) -> bool {
+    !error.is_contention() && !error.is_content()
 }
 
 async fn write_group(

@@ -48,6 +48,8 @@ pub struct DoubtRow {
     pub unclear: u32,
     /// The time since its latest attempt can last have been alive; how long until then, where that is ahead.
     pub since_alive: Result<Duration, Duration>,
+    /// The same moment in seconds of the database's epoch; what is decided holds only while it is unchanged.
+    pub alive_until: Option<f64>,
     /// No attempt may begin any more: deadline, cancel, batch.
     pub over: bool,
     /// Another attempt would end within the leaf's memory of the key.
@@ -98,6 +100,7 @@ impl Store {
                     has_probe: column(OPERATION, row, "has_probe")?,
                     exists: column(OPERATION, row, "exists_said")?,
                     unclear: count(column(OPERATION, row, "probes")?),
+                    alive_until: column(OPERATION, row, "alive_until")?,
                     since_alive: if alive < 0.0 {
                         Err(seconds(-alive))
                     } else {

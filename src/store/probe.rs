@@ -38,6 +38,8 @@ pub struct ProbeRecord {
     pub call: CallId,
     /// Claims so far; the record holds only while this is unchanged.
     pub tries: i32,
+    /// When its latest attempt can last have been alive; an absence counts only while this is unchanged.
+    pub alive_until: Option<f64>,
     /// Its leaf.
     pub leaf: String,
     /// Its effect key.
@@ -165,6 +167,7 @@ impl Store {
                     (&excerpt, Type::TEXT),
                     (&record.took.as_secs_f64(), Type::FLOAT8),
                     (&instance, Type::TEXT),
+                    (&record.alive_until, Type::FLOAT8),
                 ],
             )
             .await?;

@@ -2,7 +2,12 @@
 
 use serde_json::json;
 
-use crate::harness::{Bed, app::call, leaf::Reply};
+use crate::harness::{
+    Bed,
+    app::{call, keyed},
+    leaf::Reply,
+    wait::until,
+};
 
 /// Quick, with a small limit for bodies.
 const QUICK: &str = "timeout = \"5s\"\nmax_response_bytes = \"64KiB\"";
@@ -163,4 +168,35 @@ async fn an_endless_answer_is_read_to_the_limit_and_no_further() {
         .await
         .remove(0);
     assert_eq!(row, json!({"truncated": true, "kept": 65_536}));
+}
+
+#[tokio::test]
+async fn an_answer_that_an_app_s_trigger_keeps_from_being_recorded_is_seen() {
+    let bed = Bed::new().await;
+    bed.app
+        .execute(
+            "CREATE FUNCTION fails() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RAISE EXCEPTION ''no luck today''; END';
+             CREATE TRIGGER fails BEFORE INSERT ON leafhopper.result FOR EACH ROW EXECUTE FUNCTION fails()",
+        )
+        .await;
+    let sidecar = bed.sidecar("").await;
+    let id = bed.app.insert(keyed("leaf", "k")).await;
+    until("it is not ready, and says why", async || {
+        let (status, body) = sidecar.get("/readyz").await;
+        let log = sidecar.log();
+        let said = log
+            .iter()
+            .any(|line| line.to_string().contains("no luck today"));
+        if status == 503 && body.contains("recording") && said {
+            Ok(())
+        } else {
+            Err((status, body, log))
+        }
+    })
+    .await;
+    bed.app
+        .execute("DROP TRIGGER fails ON leafhopper.result")
+        .await;
+    bed.app.until_state(id, "confirmed").await;
+    bed.leaf.assert_each_effect_once(["k"]);
 }
