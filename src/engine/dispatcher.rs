@@ -114,7 +114,9 @@ impl Dispatcher {
             self.backlog = true;
             return self.until_again(poll);
         }
-        match self.claim(&wants).await {
+        let claimed = self.claim(&wants).await;
+        self.claim_is_over();
+        match claimed {
             Ok(round) => {
                 self.failures = 0;
                 self.context.claims_work.store(true, Ordering::SeqCst);
@@ -151,9 +153,17 @@ impl Dispatcher {
     /// So long, unless a lane that can take nothing now is to be looked at sooner: asked after the claim,
     /// since that may just have used up what a lane could take.
     fn until_again(&self, wait: Duration) -> Duration {
-        match self.wants().1 {
+        let (_, look_again) = self.wants();
+        self.claim_is_over();
+        match look_again {
             Some(at) => wait.min(at.saturating_duration_since(Instant::now()).max(AWAKE_POLL)),
             None => wait,
+        }
+    }
+
+    fn claim_is_over(&self) {
+        for lane in self.context.lanes.all() {
+            lane.claim_is_over();
         }
     }
 

@@ -52,6 +52,8 @@ struct State {
     since_aged: u32,
     /// The last claim filled all slots: more may be due.
     backlog: bool,
+    /// Slots that the claim under way may still take.
+    promised: u32,
 }
 
 /// What an instance publishes of a lane.
@@ -76,6 +78,7 @@ impl Lane {
                 rate_limited: false,
                 since_aged: 0,
                 backlog: false,
+                promised: 0,
             }),
         }
     }
@@ -96,15 +99,23 @@ impl Lane {
         self.share.load(Ordering::SeqCst)
     }
 
-    /// Sets this instance's share of the leaf's limits.
-    pub(crate) fn set_share(&self, concurrency: u32, rate: Option<f64>) {
+    /// Sets this instance's share of the leaf's limits. Gives whether it keeps within it: calls under way
+    /// and those that a claim under way may take, since its slots were counted by the former share.
+    pub(crate) fn set_share(&self, concurrency: u32, rate: Option<f64>) -> bool {
+        let mut state = self.state();
         self.share.store(concurrency, Ordering::SeqCst);
         if let Some(rate) = rate {
-            self.state().bucket.set_rate(rate, Instant::now());
+            state.bucket.set_rate(rate, Instant::now());
         }
+        self.in_flight() + state.promised <= concurrency
     }
 
-    /// What it can take now, or when to look again.
+    /// The claim is over: what it took has its slots.
+    pub(crate) fn claim_is_over(&self) {
+        self.state().promised = 0;
+    }
+
+    /// What it can take now, or when to look again. The slots are promised until [`Self::claim_is_over`].
     pub(crate) fn want(&self, now: Instant) -> Result<Want, Option<Instant>> {
         let settings = self.settings();
         let leaf = &settings.leaf;
@@ -125,6 +136,7 @@ impl Lane {
             // A slot that becomes free wakes the dispatcher; a token has to be waited for.
             return Err(state.rate_limited.then(|| now + state.bucket.next()));
         }
+        state.promised = slots;
         let blocked = state.breaker.blocked(now);
         let mut credentials = leaf.secrets.names();
         credentials.push(String::new());
