@@ -122,7 +122,11 @@ impl Dispatcher {
             // does not know whether claiming works asks all the same: it may have no share for long.
             return sooner(poll, look_again);
         }
-        match self.claim(&wants).await {
+        let claimed = self.claim(&wants).await;
+        for lane in self.context.lanes.all() {
+            lane.claim_is_over();
+        }
+        match claimed {
             Ok(Round {
                 taken,
                 again,

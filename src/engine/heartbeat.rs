@@ -247,8 +247,7 @@ impl Heartbeat {
                 .rate
                 .map(|rate| if now == 0 { 0.0 } else { rate / of });
             let grew = now > lane.share();
-            lane.set_share(now, rate);
-            within &= lane.in_flight() <= now;
+            within &= lane.set_share(now, rate);
             let metrics = context.observer.metrics();
             metrics
                 .concurrency_limit

@@ -53,6 +53,8 @@ struct State {
     bucket: Bucket,
     rate_limited: bool,
     since_aged: u32,
+    /// Slots that the claim under way may still take.
+    promised: u32,
     /// A probe has found no place.
     probe_waits: bool,
     /// Calls were claimed since the last probe got a place: the next place is a probe's, if one waits.
@@ -81,6 +83,7 @@ impl Lane {
                 bucket: Bucket::new(Instant::now()),
                 rate_limited: false,
                 since_aged: 0,
+                promised: 0,
                 probe_waits: false,
                 claimed_since_probe: false,
             }),
@@ -103,15 +106,23 @@ impl Lane {
         self.share.load(Ordering::SeqCst)
     }
 
-    /// Sets this instance's share of the leaf's limits.
-    pub(crate) fn set_share(&self, concurrency: u32, rate: Option<f64>) {
+    /// Sets this instance's share of the leaf's limits. Gives whether it keeps within it: calls under way
+    /// and those that a claim under way may take, since its slots were counted by the former share.
+    pub(crate) fn set_share(&self, concurrency: u32, rate: Option<f64>) -> bool {
+        let mut state = self.state();
         self.share.store(concurrency, Ordering::SeqCst);
         if let Some(rate) = rate {
-            self.state().bucket.set_rate(rate, Instant::now());
+            state.bucket.set_rate(rate, Instant::now());
         }
+        self.in_flight() + state.promised <= concurrency
     }
 
-    /// What it can take now, or when to look again.
+    /// The claim is over: what it took has its slots.
+    pub(crate) fn claim_is_over(&self) {
+        self.state().promised = 0;
+    }
+
+    /// What it can take now, or when to look again. The slots are promised until [`Self::claim_is_over`].
     pub(crate) fn want(&self, now: Instant) -> Result<Want, Option<Instant>> {
         let settings = self.settings();
         let leaf = &settings.leaf;
@@ -134,6 +145,7 @@ impl Lane {
             // A slot that becomes free wakes the dispatcher; a token has to be waited for.
             return Err(state.rate_limited.then(|| now + state.bucket.next()));
         }
+        state.promised = slots;
         let blocked = state.breaker.blocked(now);
         let mut credentials = leaf.secrets.names();
         credentials.push(String::new());
@@ -159,7 +171,9 @@ impl Lane {
         let now = Instant::now();
         let settings = self.settings();
         let rated = settings.leaf.rate.is_some();
-        if self.share() <= self.in_flight() || (rated && state.bucket.available(now) == 0) {
+        if self.share() <= self.in_flight() + state.promised
+            || (rated && state.bucket.available(now) == 0)
+        {
             return Err(NoSlot::Full);
         }
         state

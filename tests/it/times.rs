@@ -129,7 +129,7 @@ async fn what_was_tried_for_too_long_is_given_up() {
         (&json!("gave_up"), &json!(0), &json!(429))
     );
     let tried = bed.leaf.requests("a").len();
-    assert!(tried > 3, "{tried}");
+    assert!(tried > 1, "{tried}");
     assert_eq!(bed.app.attempts(id).await.len(), tried);
 }
 
