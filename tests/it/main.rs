@@ -39,4 +39,5 @@ mod producer;
 mod queries;
 mod tidy;
 mod times;
+mod turns;
 mod untracked;
