@@ -8,7 +8,9 @@ SELECT c.id, c.leaf, c.key, c.state, c.reason, c.waits_for, c.attempts, c.last_s
        extract(epoch FROM now() - c.created_at)::float8 AS age,
        to_jsonb(c)::text AS json, c.batch_id,
        c.batch_id IS NOT NULL AND leafhopper.batch_is_open(c.batch_id) AS batch_open,
-       extract(epoch FROM c.next_attempt_at - now())::float8 AS due_in,
+       -- Never is far away: infinite times can't be subtracted before PostgreSQL 17.
+       CASE WHEN c.next_attempt_at IS NOT NULL
+            THEN extract(epoch FROM least(c.next_attempt_at, timestamptz '9999-12-31 UTC') - now())::float8 END AS due_in,
        (SELECT coalesce(jsonb_agg(to_jsonb(a) ORDER BY a.id), '[]')::text
           FROM (SELECT x.* FROM leafhopper.attempt x WHERE x.call_id = c.id ORDER BY x.id DESC LIMIT $2) a) AS attempts_json,
        (SELECT to_jsonb(r)::text FROM leafhopper.result r

@@ -5,7 +5,11 @@
 //! stops instead of piling up. A group that meets a lock or a row the database refuses is split, until the
 //! one in the way is alone and waits, or loses its body, by itself.
 
-use std::{sync::Arc, sync::atomic::Ordering, time::Duration};
+use std::{
+    collections::HashSet,
+    sync::{Arc, atomic::Ordering},
+    time::Duration,
+};
 
 use tokio::{
     sync::{Mutex, mpsc, oneshot},
@@ -233,11 +237,18 @@ pub(super) fn spawn(
 
 /// Writes a group: first the confirmations, then the rest.
 async fn write(context: &Shared, alone: &Tasks, group: Vec<Recording>, end: &CancellationToken) {
+    // A call that was taken over and claimed again can have two attempts here; each is a statement's of its own,
+    // so that the second one meets what the first has recorded.
+    let mut calls = HashSet::new();
+    let (group, again): (Vec<_>, Vec<_>) = group
+        .into_iter()
+        .partition(|r| calls.insert(r.entry.call()));
     let (confirmed, other): (Vec<_>, Vec<_>) = group
         .into_iter()
         .partition(|r| matches!(r.entry, Entry::Confirmed(_)));
+    let again = again.into_iter().map(|recording| vec![recording]);
     let mut failures = 0;
-    for part in [confirmed, other] {
+    for part in [confirmed, other].into_iter().chain(again) {
         let mut waiting = vec![part];
         while let Some(part) = waiting.pop().filter(|part| !part.is_empty()) {
             match try_group(context, part).await {

@@ -52,4 +52,5 @@ mod state_dir;
 mod surface;
 mod tidy;
 mod times;
+mod turns;
 mod untracked;

@@ -192,3 +192,21 @@ async fn retry_after_is_a_lower_bound_and_nonsense_in_it_is_none() {
         assert!(gap < Duration::from_secs(5), "{key}: {gap:?}");
     }
 }
+
+#[tokio::test]
+async fn a_call_that_is_never_due_can_be_looked_at() {
+    let bed = Bed::new().await;
+    let sidecar = bed.sidecar("").await;
+    let id = bed
+        .app
+        .insert_values("not_before", "'infinity'")
+        .await
+        .to_string();
+    for arguments in [&["show", &id][..], &["calls"], &["show", &id, "--json"]] {
+        let output = sidecar.command(arguments).await;
+        assert!(output.status.success(), "{arguments:?}: {output:#?}");
+    }
+    assert!(sidecar.metric("leafhopper_calls", &[]).await > 0.9);
+    let output = sidecar.command(&["cancel", &id, "--reason", "never"]).await;
+    assert!(output.status.success(), "{output:#?}");
+}
