@@ -1,4 +1,5 @@
-//! Everything that can happen, as one enum, and the one place where it becomes a metric and a log line.
+//! Everything that can happen to calls and to this instance's hold on the database, as one enum, and the one
+//! place where it becomes a metric and a log line. (What a loop has to say that concerns no metric, it logs.)
 //!
 //! Only the engine emits. A new observation does not compile before its metric and its log level are
 //! decided. Bodies, headers and secrets are never part of one.
@@ -62,7 +63,7 @@ pub(crate) enum Observation<'a> {
     Ended { leaf: &'a str, state: &'a str },
     /// Calls of instances that vanished are in doubt now.
     Reclaimed { leaf: &'a str },
-    /// Claims whose commit's reply was lost were given back.
+    /// Claims that nothing was sent for were given back: their commit's reply was lost, or a stop came between.
     GivenBack { calls: usize },
     /// Calls that the insert trigger had not seen were taken up.
     TakenUp { calls: u64 },
@@ -352,7 +353,23 @@ impl Observer {
                      says how to go on"
                 );
             }
-            _ => {}
+            // Told by the functions above. No `_`: what is new is to be told, too.
+            O::Sending { .. }
+            | O::Attempted { .. }
+            | O::NoVerdict { .. }
+            | O::Confirmed { .. }
+            | O::Prior { .. }
+            | O::Moved { .. }
+            | O::Superseded { .. }
+            | O::Probed { .. }
+            | O::Adopted { .. }
+            | O::Ended { .. }
+            | O::Reclaimed { .. }
+            | O::GivenBack { .. }
+            | O::TakenUp { .. }
+            | O::Settled { .. }
+            | O::Claimed { .. }
+            | O::Recorded { .. } => {}
         }
     }
 }
