@@ -4,6 +4,7 @@
 -- Locks:       the reclaimed rows; skips rows that another transaction holds
 -- Repeatable:  yes
 -- $1 uuid[] instances whose lease is over for the database's clock and for this observer
+-- $2 int4 at most so many
 WITH lost AS MATERIALIZED (
     SELECT d.call_id, d.tries, d.claimed_at, d.instance, i.name, i.heartbeat_at + i.lease AS lease_end
       FROM leafhopper.dispatch d
@@ -11,7 +12,7 @@ WITH lost AS MATERIALIZED (
      WHERE d.state = 'dispatching'
        AND (i.id IS NULL OR (i.id = ANY ($1::uuid[]) AND i.heartbeat_at + i.lease <= clock_timestamp()))
      ORDER BY d.call_id
-     LIMIT 1000
+     LIMIT $2
        FOR UPDATE OF d SKIP LOCKED
 ),
 moved AS (

@@ -4,8 +4,8 @@
 -- Locks:       none
 -- Repeatable:  yes
 SELECT format('%s on leafhopper.%s', p.privilege, t.name) AS missing
-  FROM (VALUES ('outbox', 'SELECT'), ('outbox', 'INSERT'), ('outbox', 'DELETE')) AS t (name, privilege)
- CROSS JOIN LATERAL (SELECT t.privilege) p
+  FROM (VALUES ('outbox')) AS t (name)
+ CROSS JOIN unnest('{SELECT,INSERT,DELETE}'::text[]) AS p (privilege)
  WHERE NOT has_table_privilege('leafhopper.' || t.name, p.privilege)
  UNION ALL
 SELECT format('%s on leafhopper.%s', p.privilege, t.name)

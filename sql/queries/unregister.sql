@@ -4,8 +4,7 @@
 -- Index:       instance_pkey
 -- Locks:       the removed rows
 -- Repeatable:  yes
--- $1 uuid[] ids   $2 bool only those whose lease is over
+-- $1 uuid the one that leaves, or NULL   $2 uuid[] dead ones: each where its lease is over
 DELETE FROM leafhopper.instance i
- WHERE i.id = ANY ($1::uuid[])
-   AND (NOT $2 OR i.heartbeat_at + i.lease <= clock_timestamp())
+ WHERE (i.id = $1 OR (i.id = ANY ($2::uuid[]) AND i.heartbeat_at + i.lease <= clock_timestamp()))
    AND NOT EXISTS (SELECT FROM leafhopper.dispatch d WHERE d.state = 'dispatching' AND d.instance = i.id)

@@ -9,11 +9,7 @@ use super::{
     context::Shared,
     driver::{self, More, Pass},
 };
-use crate::{
-    observe::Observation,
-    shutdown::Tasks,
-    store::{StoreError, sweep::CHUNK},
-};
+use crate::{observe::Observation, shutdown::Tasks, store::StoreError};
 
 pub(super) fn spawn(tasks: &Tasks, context: &Shared, until: &CancellationToken) {
     driver::spawn(tasks, context, Batcher, context.nudges.batch.clone(), until);
@@ -28,10 +24,8 @@ impl Pass for Batcher {
     async fn pass(&mut self, context: &Shared) -> Result<More, StoreError> {
         let cancelled = context.store.sweep_batches().await?;
         for leaf in &cancelled {
-            let known = context.lanes.get(leaf).is_some();
-            let leaf = if known { leaf } else { crate::metrics::UNKNOWN };
             context.observer.emit(Observation::Ended {
-                leaf,
+                leaf: context.lanes.label(leaf),
                 state: "cancelled",
             });
         }
@@ -42,8 +36,7 @@ impl Pass for Batcher {
         }
         // After the calls: a batch whose row can't be written keeps none of them waiting.
         context.store.announce_batches().await?;
-        let cut = cancelled.len() >= usize::try_from(CHUNK).unwrap_or(usize::MAX);
-        Ok(if cut { More::Now } else { More::Later })
+        Ok(More::behind(&cancelled))
     }
 
     fn interval(&self, context: &Shared) -> std::time::Duration {

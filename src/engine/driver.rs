@@ -12,7 +12,7 @@ use super::context::Shared;
 use crate::{
     domain::schedule::Schedule,
     shutdown::{Nudge, Tasks},
-    store::StoreError,
+    store::{StoreError, sweep::CHUNK},
 };
 
 /// Beyond its interval, a pass may take as long as its statements and its wait for a connection may.
@@ -25,6 +25,17 @@ pub(super) enum More {
     Now,
     /// It has done all that is due.
     Later,
+}
+
+impl More {
+    /// Whether a sweep that met these rows was cut at [`CHUNK`].
+    pub(super) fn behind<Row>(met: &[Row]) -> Self {
+        if met.len() >= usize::try_from(CHUNK).unwrap_or(usize::MAX) {
+            Self::Now
+        } else {
+            Self::Later
+        }
+    }
 }
 
 /// One round of a loop.

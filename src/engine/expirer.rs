@@ -10,7 +10,7 @@ use super::{
 use crate::{
     observe::Observation,
     shutdown::{Nudge, Tasks},
-    store::{StoreError, sweep::CHUNK},
+    store::StoreError,
 };
 
 pub(super) fn spawn(tasks: &Tasks, context: &Shared, until: &CancellationToken) {
@@ -25,16 +25,10 @@ impl Pass for Expirer {
 
     async fn pass(&mut self, context: &Shared) -> Result<More, StoreError> {
         let ended = context.store.expire().await?;
-        let cut = ended.len() >= usize::try_from(CHUNK).unwrap_or(usize::MAX);
+        let more = More::behind(&ended);
         for call in ended {
-            let known = context.lanes.get(&call.leaf).is_some();
-            let leaf = if known {
-                call.leaf.as_str()
-            } else {
-                crate::metrics::UNKNOWN
-            };
             context.observer.emit(Observation::Ended {
-                leaf,
+                leaf: context.lanes.label(&call.leaf),
                 state: &call.state,
             });
             if call.in_batch {
@@ -45,6 +39,6 @@ impl Pass for Expirer {
             }
             context.call_news();
         }
-        Ok(if cut { More::Now } else { More::Later })
+        Ok(more)
     }
 }

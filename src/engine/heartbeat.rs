@@ -7,7 +7,7 @@
 //! exceeded, whoever comes or goes.
 
 use std::{
-    collections::{BTreeSet, HashMap},
+    collections::HashMap,
     sync::{PoisonError, atomic::Ordering},
     time::Duration,
 };
@@ -42,12 +42,14 @@ pub(super) fn spawn(tasks: &Tasks, context: &Shared, until: &CancellationToken) 
 
 #[derive(Debug, Default)]
 struct Heartbeat {
-    /// What was published last, and the membership that the shares rest on.
-    published: String,
+    /// Whether this instance has had a row.
+    registered: bool,
+    /// The membership that the shares rest on.
     membership: String,
     /// The membership that the others were told of.
     told: String,
-    leaves: BTreeSet<String>,
+    /// What was published of the configuration.
+    settings: Option<(Vec<(String, bool)>, Duration)>,
     resumed: Option<HashMap<String, f64>>,
     /// The beat of each other instance, and since when it is the same, in an unbroken row of looks.
     seen: HashMap<Uuid, (i64, Instant)>,
@@ -137,7 +139,7 @@ impl Heartbeat {
                 }
             }
             None => {
-                if !self.published.is_empty() {
+                if self.registered {
                     context.observer.emit(Observation::TakenForDead);
                 }
                 // What was claimed is in doubt for the others; this instance starts anew.
@@ -153,7 +155,7 @@ impl Heartbeat {
                 context.store.notify("leafhopper_instance").await?;
             }
         }
-        self.published = leaves;
+        self.registered = true;
         Ok(())
     }
 
@@ -182,14 +184,13 @@ impl Heartbeat {
                 )
             })
             .collect();
-        let fingerprint: BTreeSet<String> = leaves
-            .iter()
-            .map(|(name, hold)| format!("{name} {hold}"))
-            .chain([format!("{stuck_after:?}")])
-            .collect();
-        if fingerprint != self.leaves {
-            context.store.publish_leaves(&leaves, stuck_after).await?;
-            self.leaves = fingerprint;
+        let settings = (leaves, stuck_after);
+        if self.settings.as_ref() != Some(&settings) {
+            context
+                .store
+                .publish_leaves(&settings.0, stuck_after)
+                .await?;
+            self.settings = Some(settings);
         }
         Ok(())
     }

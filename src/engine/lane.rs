@@ -21,6 +21,7 @@ use crate::{
     config::{Config, Leaf},
     domain::outcome::Trouble,
     leaf::{LeafClient, LeafClientError},
+    metrics::UNKNOWN,
     shutdown::Nudge,
     store::claim::Want,
 };
@@ -348,6 +349,14 @@ impl Lanes {
             .unwrap_or_else(PoisonError::into_inner)
             .get(name)
             .cloned()
+    }
+
+    /// The leaf as metrics and logs name it: what rows name and no configuration does is no label.
+    pub(crate) fn label<'name>(&self, name: &'name str) -> &'name str {
+        match self.get(name) {
+            Some(_) => name,
+            None => UNKNOWN,
+        }
     }
 
     pub(crate) fn names(&self) -> Vec<String> {

@@ -12,7 +12,7 @@ use super::{
 use crate::{
     observe::Observation,
     shutdown::{Nudge, Tasks},
-    store::{StoreError, sweep::CHUNK},
+    store::StoreError,
 };
 
 pub(super) fn spawn(tasks: &Tasks, context: &Shared, until: &CancellationToken) {
@@ -34,18 +34,16 @@ impl Pass for Reclaimer {
             .clone();
         let reclaimed = context.store.reclaim(&dead).await?;
         for leaf in &reclaimed {
-            let known = context.lanes.get(leaf).is_some();
-            let leaf = if known { leaf } else { crate::metrics::UNKNOWN };
+            let leaf = context.lanes.label(leaf);
             context.observer.emit(Observation::Reclaimed { leaf });
         }
         if !reclaimed.is_empty() {
             context.nudges.doubt.give();
         }
         if !dead.is_empty() {
-            context.store.unregister(&dead, true).await?;
+            context.store.unregister(None, &dead).await?;
         }
-        let cut = reclaimed.len() >= usize::try_from(CHUNK).unwrap_or(usize::MAX);
-        Ok(if cut { More::Now } else { More::Later })
+        Ok(More::behind(&reclaimed))
     }
 
     fn interval(&self, context: &Shared) -> std::time::Duration {
@@ -79,7 +77,7 @@ pub(super) async fn leave(context: &Shared) {
         give_back(context).await?;
         context
             .store
-            .unregister(&[context.identity.id], false)
+            .unregister(Some(context.identity.id), &[])
             .await?;
         context.store.notify("leafhopper_instance").await
     };

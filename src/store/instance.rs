@@ -14,8 +14,6 @@ const LOCK_WAIT: Duration = Duration::from_millis(500);
 pub struct Member {
     /// Its id.
     pub id: Uuid,
-    /// Host and process, for people.
-    pub name: String,
     /// Grows with each renewal.
     pub beat: i64,
     /// Whether its lease runs, by the database's clock.
@@ -103,7 +101,6 @@ impl Store {
                 let leaves: Vec<String> = column(OPERATION, row, "leaf_names")?;
                 Ok(Member {
                     id: column(OPERATION, row, "id")?,
-                    name: column(OPERATION, row, "name")?,
                     beat: column(OPERATION, row, "beat")?,
                     alive: column(OPERATION, row, "alive")?,
                     membership: column(OPERATION, row, "membership")?,
@@ -113,16 +110,16 @@ impl Store {
             .collect()
     }
 
-    /// Removes the rows of instances that hold no claim; with `only_expired`, only where the lease is over.
+    /// Removes the rows of instances that hold no claim: `leaving`, and of the `dead` those whose lease is over.
     ///
     /// # Errors
     /// The database did not answer.
-    pub async fn unregister(&self, ids: &[Uuid], only_expired: bool) -> Result<(), StoreError> {
+    pub async fn unregister(&self, leaving: Option<Uuid>, dead: &[Uuid]) -> Result<(), StoreError> {
         self.write(
             "remove instances",
             LOCK_WAIT,
             include_str!("../../sql/queries/unregister.sql"),
-            &[(&ids, Type::UUID_ARRAY), (&only_expired, Type::BOOL)],
+            &[(&leaving, Type::UUID), (&dead, Type::UUID_ARRAY)],
         )
         .await
         .map(drop)

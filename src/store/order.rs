@@ -4,12 +4,9 @@ use std::time::Duration;
 
 use tokio_postgres::types::Type;
 
-use super::{Store, StoreError, column};
+use super::{Store, StoreError, column, sweep::CHUNK};
 
 const LOCK_WAIT: Duration = Duration::from_millis(100);
-
-/// So many rows in one transaction: large enough to be rare, small enough to be short.
-const CHUNK: i32 = 1000;
 
 /// A leaf and an ordering key.
 pub type OrderingKey = (String, String);

@@ -68,7 +68,8 @@ impl Store {
             .collect()
     }
 
-    /// Puts claims of `dead` instances, and of instances without a row, in doubt. Gives their leaves.
+    /// Puts claims of `dead` instances, and of instances without a row, in doubt, at most [`CHUNK`] of them.
+    /// Gives their leaves.
     ///
     /// # Errors
     /// The database did not answer.
@@ -79,7 +80,7 @@ impl Store {
                 OPERATION,
                 LOCK_WAIT,
                 include_str!("../../sql/queries/reclaim.sql"),
-                &[(&dead, Type::UUID_ARRAY)],
+                &[(&dead, Type::UUID_ARRAY), (&CHUNK, Type::INT4)],
             )
             .await?;
         rows.iter()

@@ -146,7 +146,7 @@ doubts.sql :: LEAVES, 500, '{30,30,30}', '{NULL,60,60}' :: dispatch_doubt outbox
 answer_doubts.sql :: LEAVES, 500 :: dispatch_doubt outbox_pkey result_pkey
 settle_doubts.sql :: '{3}', '{1}', '{ask}', '{NULL}', '{30}' :: dispatch_pkey
 give_back.sql :: INSTANCE, 7, '{}', '{6}' :: dispatch_one_at_a_time
-reclaim.sql :: ARRAY[INSTANCE]::uuid[] :: dispatch_one_at_a_time
+reclaim.sql :: ARRAY[INSTANCE]::uuid[], 1000 :: dispatch_one_at_a_time
 promote_arrived.sql :: 1000 :: dispatch_arrived
 promote_next.sql :: '{leaf1,leaf2}', '{o4,o14}' :: dispatch_held_order dispatch_one_head
 waiting_keys.sql :: 1000 :: dispatch_held_order dispatch_one_head
