@@ -16,6 +16,16 @@
 //! | decision | what follows from the outcome for this call: its next state, and when |
 //! | confirmation | the leaf's word that the effect exists: a row of `leafhopper.result` |
 //! | in doubt | an attempt may have been executed, and no confirmation is known |
+//! | probe | a read-only request that asks the leaf whether the effect exists |
+//! | verdict | what a probe's answer says; also a leaf's own expression over its answers |
+//! | adopt | to record as the confirmation what a probe found |
+//! | settle | said of an absence: the attempt can have no effect any more |
+//! | park | to stop and wait until a person or the app says what is true |
+//! | held | said of a call that may not be claimed: it waits for a key, its turn, or its batch's phase |
+//! | head | the one call of an ordering key that may be sent |
+//! | batch | calls that stand or fall together |
+//! | instance | one running sidecar process; any number share one database |
+//! | untracked | said of a call that the insert trigger did not see |
 #![deny(
     clippy::wildcard_enum_match_arm,
     clippy::match_wildcard_for_single_variants
