@@ -79,6 +79,22 @@ async fn an_app_s_role_inserts_and_reads_what_it_is_for() {
 }
 
 #[tokio::test]
+async fn an_app_s_role_may_do_what_the_readme_shows() {
+    let bed = Bed::new().await;
+    let role = Role::new(&bed, &["confirm", "forget"]).await;
+    let readme = include_str!("../../README.md");
+    let examples = readme.split("```sql\n").skip(1);
+    let examples: Vec<&str> = examples
+        .filter_map(|rest| rest.split("```").next())
+        .collect();
+    assert!(!examples.is_empty());
+    for example in examples {
+        role.app.execute(example).await;
+    }
+    role.drop().await;
+}
+
+#[tokio::test]
 async fn an_app_s_role_may_do_nothing_else() {
     let bed = Bed::new().await;
     let role = Role::new(&bed, &["confirm"]).await;
@@ -117,7 +133,7 @@ async fn an_app_s_role_may_do_nothing_else() {
         "SELECT leafhopper.cancel_batch(gen_random_uuid(), 'r')",
         "SELECT leafhopper.seal(gen_random_uuid())",
         "SELECT leafhopper.take_word('leaf', 'k', 200, NULL, 'response')",
-        "SELECT leafhopper.end_call(1, 'failed', 'rejected', false)",
+        "SELECT leafhopper.end_call(1, 'failed', 'rejected')",
         "SELECT leafhopper.note('a', 1, NULL, 'l', 'r')",
         "SELECT leafhopper.wake()",
         "SELECT leafhopper.standing('leaf', 'k')",

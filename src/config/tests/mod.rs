@@ -262,3 +262,22 @@ fn names_the_changes_that_need_a_restart() {
     moved.database.pool_size = 11;
     assert_eq!(Config::changes_needing_restart(&old, &moved), ["database"]);
 }
+
+#[test]
+fn the_readme_s_examples_are_configurations() {
+    let readme = include_str!("../../../README.md");
+    let examples = readme.split("```toml\n").skip(1);
+    let mut seen = 0;
+    for example in examples.filter_map(|rest| rest.split("```").next()) {
+        let database = "[database]\nurl = \"postgres://u@localhost/app?sslmode=disable\"\n";
+        let text = if example.contains("[database]") {
+            example.to_owned()
+        } else {
+            format!("{database}{example}")
+        };
+        let config = parse_with(&text, &[]).unwrap_or_else(|flaws| panic!("{example}\n{flaws}"));
+        assert!(!config.leaves.is_empty(), "{example}");
+        seen += 1;
+    }
+    assert!(seen > 0);
+}
