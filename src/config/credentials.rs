@@ -12,7 +12,6 @@ use std::{
     sync::{Arc, PoisonError, RwLock},
 };
 
-use base64::{Engine as _, engine::general_purpose::STANDARD};
 use secrecy::{ExposeSecret as _, SecretString};
 
 use super::{
@@ -159,35 +158,6 @@ impl LeafSecrets {
     #[must_use]
     pub fn names(&self) -> Vec<String> {
         self.current().credentials.keys().cloned().collect()
-    }
-
-    /// All that must not be shown if the leaf echoes it: each secret; of Basic also the password alone and
-    /// what the header carries. Longest first, so that replacing one by one leaves no rest of another.
-    #[must_use]
-    pub fn all_secret_values(&self) -> Vec<SecretString> {
-        let secrets = self.current();
-        let basic = matches!(
-            &self.auth,
-            Some(AuthSource {
-                shape: Shape::Basic,
-                ..
-            })
-        );
-        let mut values = Vec::new();
-        for secret in secrets.own.iter().chain(secrets.credentials.values()) {
-            values.push(secret.clone());
-            if basic {
-                let text = secret.expose_secret();
-                values.push(STANDARD.encode(text).into());
-                if let Some((_user, password)) = text.split_once(':')
-                    && !password.is_empty()
-                {
-                    values.push(password.into());
-                }
-            }
-        }
-        values.sort_by_key(|value| std::cmp::Reverse(value.expose_secret().len()));
-        values
     }
 
     /// Reads the files again. Blocking, for as long as the file system takes.

@@ -48,14 +48,13 @@ pub(super) fn read(
         "write base_url = \"https://host/path\"",
         values::base_url,
     );
-    let (auth, credentials_dir, secrets) = secrets(&section, env);
+    let (auth, secrets) = secrets(&section, env);
     let timeout = section.must("timeout", values::some_time);
     let leaf = Leaf {
         name: name.to_owned(),
         base_url: base_url.unwrap_or_else(nowhere),
         auth,
         secrets: Arc::new(secrets),
-        credentials_dir,
         timeout,
         connect_timeout: connect_timeout(&section, timeout),
         concurrency: section.must("concurrency", values::positive),
@@ -138,7 +137,7 @@ fn outcome(section: &Section<'_>) -> BTreeMap<u16, Class> {
     outcome
 }
 
-fn secrets(section: &Section<'_>, env: Env<'_>) -> (Option<Auth>, Option<PathBuf>, LeafSecrets) {
+fn secrets(section: &Section<'_>, env: Env<'_>) -> (Option<Auth>, LeafSecrets) {
     let own = section.table("auth").and_then(|section| {
         let auth = auth(&section, env);
         section.finish();
@@ -164,11 +163,11 @@ fn secrets(section: &Section<'_>, env: Env<'_>) -> (Option<Auth>, Option<PathBuf
              nothing says which",
         );
     }
-    let (secrets, problems) = LeafSecrets::new(own, folder.clone());
+    let (secrets, problems) = LeafSecrets::new(own, folder);
     for problem in problems {
         section.fault("credentials", problem);
     }
-    (auth, folder, secrets)
+    (auth, secrets)
 }
 
 fn auth(section: &Section<'_>, env: Env<'_>) -> Option<(AuthSource, SecretString)> {

@@ -8,7 +8,6 @@
 
 mod credentials;
 mod defaults;
-mod dump;
 mod error;
 mod leaf;
 mod leaf_rules;

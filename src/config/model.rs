@@ -86,8 +86,6 @@ pub struct Leaf {
     pub auth: Option<Auth>,
     /// The same and the credentials, following their files.
     pub secrets: Arc<LeafSecrets>,
-    /// The folder of credentials by name, one file each.
-    pub credentials_dir: Option<PathBuf>,
     /// For the whole attempt, the body included.
     pub timeout: Duration,
     /// For the connection alone.

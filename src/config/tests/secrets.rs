@@ -1,6 +1,6 @@
 //! Tests of secrets: read, followed, and never shown.
 
-use secrecy::{ExposeSecret, SecretString};
+use secrecy::ExposeSecret as _;
 
 use super::*;
 
@@ -9,10 +9,6 @@ fn bearer(auth: Result<Option<Auth>, UnknownCredential>) -> String {
         Ok(Some(Auth::Bearer(token))) => token.expose_secret().to_owned(),
         other => panic!("not a bearer token: {other:?}"),
     }
-}
-
-fn exposed(values: &[SecretString]) -> Vec<&str> {
-    values.iter().map(ExposeSecret::expose_secret).collect()
 }
 
 #[test]
@@ -37,22 +33,13 @@ fn neither_debug_nor_the_dump_shows_a_secret() {
         ("A", "hunter2-a"),
     ];
     let config = parse_with(&text, &env).unwrap();
-    let dump = config.redacted();
     for shown in [
         format!("{config:?}"),
         format!("{config:#?}"),
-        dump.to_string(),
         config.warnings.join("\n"),
     ] {
         assert!(!shown.contains("hunter2"), "{shown}");
     }
-    assert_eq!(
-        dump["database"]["url"],
-        "postgres://u:[redacted]@localhost:5432/app?sslmode=prefer"
-    );
-    assert_eq!(dump["leaf"]["c"]["auth"]["header"]["value"], "[redacted]");
-    assert_eq!(dump["leaf"]["a"]["credentials"]["names"][0], "acme");
-    assert_eq!(dump["leaf"]["a"]["timeout"], "30s");
     assert!(config.warnings[0].starts_with("database.url: holds a password in clear"));
 }
 
@@ -161,10 +148,6 @@ fn secrets_follow_their_files() {
     assert_eq!(secrets.refresh(), changed);
     assert_eq!(bearer(secrets.auth_for(None)), "later");
     assert_eq!(secrets.names(), ["acme", "other"]);
-    assert_eq!(
-        exposed(&secrets.all_secret_values()),
-        ["other-1", "acme-1", "later"]
-    );
 
     // What can't be used any more leaves the former in force; what is gone is gone.
     own.write("token", "");
@@ -180,7 +163,7 @@ fn secrets_follow_their_files() {
 }
 
 #[test]
-fn a_basic_password_is_followed_and_known_in_every_form() {
+fn a_basic_password_is_followed() {
     let own = Folder::new("basic");
     let file = own.write("password", "one\r\n");
     let config = parse_leaf(&format!(
@@ -196,10 +179,6 @@ fn a_basic_password_is_followed_and_known_in_every_form() {
     own.write("password", "two");
     assert!(secrets.refresh().changed);
     assert_eq!(basic(), "me:two");
-    assert_eq!(
-        exposed(&secrets.all_secret_values()),
-        ["bWU6dHdv", "me:two", "two"]
-    );
 }
 
 #[test]

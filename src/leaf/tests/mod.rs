@@ -38,7 +38,6 @@ fn leaf(base_url: &str) -> Leaf {
         base_url: Url::parse(base_url).unwrap(),
         auth: None,
         secrets: Arc::default(),
-        credentials_dir: None,
         timeout: LONG,
         connect_timeout: LONG,
         concurrency: 8,
