@@ -25,6 +25,9 @@ use crate::{
     },
 };
 
+/// Connections of the HTTP surface, beside the engine's.
+const SURFACE_CONNECTIONS: usize = 1;
+
 /// What `run` was told on the command line.
 #[derive(Debug, Clone)]
 pub struct Setup {
@@ -80,19 +83,20 @@ pub async fn run(setup: Setup, env: Env<'static>) -> anyhow::Result<Ended> {
     };
     let stop = Stop::default();
     let (recorder, recordings) = engine::recordings();
-    let context = Arc::new(Context::new(
-        Store::new(url, config.database.pool_size)?,
+    let context = Context::new(
+        Store::new(url.clone(), config.database.pool_size)?,
         Observer::new(metrics),
         identity,
         lanes,
         config.dispatch.clone(),
         stop.clone(),
         recorder,
-        begun,
-    ));
+    );
+    let context = Arc::new(context.noting(begun));
 
     let surface = Tasks::default();
-    let address = serve(&surface, &context, config.listen.address, &stop).await?;
+    let reads = Store::new(url, SURFACE_CONNECTIONS)?;
+    let address = serve(&surface, &context, reads, config.listen.address, &stop).await?;
     tracing::info!(
         listen.address = %address,
         instance.id = %context.identity.id,
@@ -138,6 +142,7 @@ async fn stop_asked(signals: &mut Signals) {
 async fn serve(
     tasks: &Tasks,
     context: &Arc<Context>,
+    store: Store,
     address: SocketAddr,
     stop: &Stop,
 ) -> anyhow::Result<SocketAddr> {
@@ -148,7 +153,7 @@ async fn serve(
     tasks.spawn_loop(
         "admin",
         stop.waiting.clone(),
-        admin::serve(listener, Arc::clone(context)),
+        admin::serve(listener, Arc::clone(context), store),
     );
     Ok(bound)
 }

@@ -13,25 +13,36 @@ use axum::{
 };
 use tokio::net::TcpListener;
 
-use crate::{engine::Context, store::StoreError};
+use crate::{
+    engine::Context,
+    store::{Store, StoreError},
+};
+
+/// What the handlers share. The store is a small pool of their own: scrapes wait for each other, and never keep
+/// the engine from a connection.
+#[derive(Clone)]
+struct Surface {
+    context: Arc<Context>,
+    store: Store,
+}
 
 /// A scrape is answered within this time, with what is known by then.
 const SCRAPE_LIMIT: Duration = Duration::from_secs(5);
 
 /// Serves until it is dropped.
-pub(crate) async fn serve(listener: TcpListener, context: Arc<Context>) {
+pub(crate) async fn serve(listener: TcpListener, context: Arc<Context>, store: Store) {
     let router = Router::new()
         .route("/metrics", get(metrics))
         .route("/livez", get(live))
         .route("/readyz", get(ready))
-        .with_state(context);
+        .with_state(Surface { context, store });
     if let Err(error) = axum::serve(listener, router).await {
         tracing::error!("the HTTP listener has ended: {error}");
     }
 }
 
-async fn live(State(context): State<Arc<Context>>) -> Response {
-    let stalled = context.turns.stalled();
+async fn live(State(surface): State<Surface>) -> Response {
+    let stalled = surface.context.turns.stalled();
     if stalled.is_empty() {
         return (StatusCode::OK, "ok\n").into_response();
     }
@@ -39,17 +50,18 @@ async fn live(State(context): State<Arc<Context>>) -> Response {
     (StatusCode::SERVICE_UNAVAILABLE, text).into_response()
 }
 
-async fn ready(State(context): State<Arc<Context>>) -> Response {
-    match context.unready() {
+async fn ready(State(surface): State<Surface>) -> Response {
+    match surface.context.unready() {
         None => (StatusCode::OK, "ok\n").into_response(),
         Some(why) => (StatusCode::SERVICE_UNAVAILABLE, format!("{why}\n")).into_response(),
     }
 }
 
-async fn metrics(State(context): State<Arc<Context>>) -> Response {
+async fn metrics(State(surface): State<Surface>) -> Response {
+    let context = &surface.context;
     let metrics = context.observer.metrics();
     // A database that is away must not hide what the process itself knows.
-    match tokio::time::timeout(SCRAPE_LIMIT, gather(&context)).await {
+    match tokio::time::timeout(SCRAPE_LIMIT, gather(&surface)).await {
         Ok(Ok(())) => {}
         Ok(Err(error)) => context.failed(&error),
         Err(_elapsed) => metrics.database_up.set(0),
@@ -72,10 +84,10 @@ async fn metrics(State(context): State<Arc<Context>>) -> Response {
     (content_type, metrics.render()).into_response()
 }
 
-async fn gather(context: &Context) -> Result<(), StoreError> {
-    let known = context.lanes.names();
-    let metrics = context.observer.metrics();
-    metrics.set_counts(&known, &context.store.counts().await?);
-    metrics.set_overview(&known, &context.store.overview().await?);
+async fn gather(surface: &Surface) -> Result<(), StoreError> {
+    let known = surface.context.lanes.names();
+    let metrics = surface.context.observer.metrics();
+    metrics.set_counts(&known, &surface.store.counts().await?);
+    metrics.set_overview(&known, &surface.store.overview().await?);
     Ok(())
 }

@@ -15,6 +15,7 @@ use super::{
     context::Shared,
     dispatcher::PUT_OFF,
     lane::{Lane, Settings, Slot},
+    lease::BootTime,
     recorder::{self, Recorded},
 };
 use crate::{
@@ -38,6 +39,7 @@ pub(super) async fn attempt(
     call: Claimed,
     slot: Slot,
     term: u64,
+    claimed: BootTime,
 ) {
     let recorded = match call.duty() {
         // Record first: what the leaf already confirmed is never sent again.
@@ -57,7 +59,7 @@ pub(super) async fn attempt(
             let next = Next::Fail(FailReason::Unsendable);
             recorder::answered(&context, &call, next, flaw).await
         }
-        Duty::Send => send(&context, &lane, &call, term).await,
+        Duty::Send => send(&context, &lane, &call, term, claimed).await,
     };
     // What is not recorded stays held: released, it would be given back as never sent. The lease tells.
     if recorded != Recorded::Nothing {
@@ -71,12 +73,20 @@ pub(super) async fn attempt(
 }
 
 /// Sends the request and records what came of it.
-async fn send(context: &Shared, lane: &Arc<Lane>, call: &Claimed, term: u64) -> Recorded {
+async fn send(
+    context: &Shared,
+    lane: &Arc<Lane>,
+    call: &Claimed,
+    term: u64,
+    claimed: BootTime,
+) -> Recorded {
     let settings = lane.settings();
     let (Ok(request), leaf) = (&call.request, &settings.leaf) else {
         return Recorded::Nothing;
     };
+    // Counted from the claim: what the database was told of when this attempt can last be alive must hold.
     let timeout = call.timeout.unwrap_or(leaf.timeout);
+    let timeout = timeout.saturating_sub(claimed.elapsed());
     let credential = request.credential.as_deref().unwrap_or_default();
     let auth = leaf.secrets.auth_for(request.credential.as_deref());
     let admitted = lane.admit(credential, timeout);

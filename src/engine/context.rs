@@ -112,8 +112,6 @@ pub(crate) struct Context {
     pub(crate) dead: Mutex<Vec<Uuid>>,
     /// The last renewal of the lease that was committed.
     pub(crate) last_beat: AtomicI64,
-    /// The database does not know a renewal that it had committed; the guardian has yet to write it down.
-    pub(crate) renewal_lost: AtomicBool,
     /// The database was found changed; nothing is sent.
     pub(crate) database_changed: AtomicBool,
     /// The last round of claiming went through.
@@ -141,7 +139,6 @@ impl Context {
         dispatch: Dispatch,
         stop: Stop,
         recorder: mpsc::UnboundedSender<Recording>,
-        begun: Option<Begun>,
     ) -> Self {
         Self {
             store,
@@ -158,17 +155,21 @@ impl Context {
             ended_heads: Mutex::default(),
             dead: Mutex::default(),
             last_beat: AtomicI64::new(0),
-            renewal_lost: AtomicBool::new(false),
             database_changed: AtomicBool::new(false),
             claims_work: AtomicBool::new(false),
             records_work: AtomicBool::new(true),
-            begun,
+            begun: None,
             unrecorded: Mutex::default(),
             failing: AtomicU32::new(0),
             said: Mutex::default(),
             asleep_until: Mutex::default(),
             dispatch: RwLock::new(dispatch),
         }
+    }
+
+    /// Notes each send for the process that may come after a SIGKILL.
+    pub(crate) fn noting(self, begun: Option<Begun>) -> Self {
+        Self { begun, ..self }
     }
 
     pub(crate) fn dispatch(&self) -> Dispatch {
@@ -267,7 +268,7 @@ impl Context {
     }
 
     fn is_the_same_database(&self) -> bool {
-        !self.database_changed.load(Ordering::SeqCst) && !self.renewal_lost.load(Ordering::SeqCst)
+        !self.database_changed.load(Ordering::SeqCst)
     }
 
     /// Nothing is sent any more, until a person says how to go on.

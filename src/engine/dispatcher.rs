@@ -15,8 +15,10 @@ use super::{
     context::Shared,
     driver::backoff,
     lane::{Lane, Slot},
+    lease::BootTime,
 };
 use crate::{
+    domain::call::Claimed,
     observe::Observation,
     shutdown::{Stop, Tasks},
     store::{
@@ -180,6 +182,7 @@ impl Dispatcher {
         let started = Instant::now();
         // Before the claim: whoever took over what it took, did so after a gap that ends this term.
         let term = self.context.lease.term();
+        let claimed = BootTime::now();
         let claims = self.claim_together(wants).await?;
         let taken = claims.claimed.len();
         self.context.observer.emit(Observation::Claimed {
@@ -215,7 +218,7 @@ impl Dispatcher {
                 self.context.held.release(call.id, call.round);
                 continue;
             };
-            self.start(lane, call, term);
+            self.start(lane, call, term, claimed);
         }
         // Due calls were moved out of the way, or a lane can take more at once (its rate's next token).
         let put_off = claims.put_off > 0;
@@ -235,11 +238,11 @@ impl Dispatcher {
         })
     }
 
-    fn start(&self, lane: Arc<Lane>, call: crate::domain::call::Claimed, term: u64) {
+    fn start(&self, lane: Arc<Lane>, call: Claimed, term: u64, claimed: BootTime) {
         let slot = Slot::take(&lane, &self.context.nudges);
         self.attempts.spawn(
             "attempt",
-            attempt(self.context.clone(), lane, call, slot, term),
+            attempt(self.context.clone(), lane, call, slot, term, claimed),
         );
     }
 

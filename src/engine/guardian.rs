@@ -1,7 +1,7 @@
 //! Is this still the same database? Compared at start ([`crate::app`]) and then again and again, so also
 //! after every reconnect. Where it is not, or where it lost what was committed, all sending stops.
 
-use std::{sync::atomic::Ordering, time::Duration};
+use std::{collections::HashSet, sync::atomic::Ordering, time::Duration};
 
 use tokio_util::sync::CancellationToken;
 
@@ -33,16 +33,21 @@ impl Pass for Guardian {
 
     async fn pass(&mut self, context: &Shared) -> Result<More, StoreError> {
         // What this instance knows to be committed is read before the database is asked.
-        let renewal_lost = context.renewal_lost.load(Ordering::SeqCst);
         let beat = context.last_beat.load(Ordering::SeqCst);
         let held = context.held.snapshot().calls;
         let origin = context.store.origin().await?;
         self.waiting = false;
         let mut difference = origin.change.clone();
-        if difference.is_none() && renewal_lost {
-            difference = Some("a renewal of this instance's lease is lost".to_owned());
-        }
         if difference.is_none() {
+            difference = context.store.lost(context.identity.id, beat, &held).await?;
+        }
+        if difference.is_some() && origin.change.is_none() {
+            // What was given back between the list and the look is not lost: only what is held still counts.
+            let now: HashSet<_> = context.held.snapshot().calls.into_iter().collect();
+            let held: Vec<_> = held
+                .into_iter()
+                .filter(|claim| now.contains(claim))
+                .collect();
             difference = context.store.lost(context.identity.id, beat, &held).await?;
         }
         if difference.is_none() && origin.only_timeline_differs() && beat > 0 {
@@ -66,9 +71,6 @@ impl Pass for Guardian {
         match difference {
             Some(difference) => {
                 stop_sending(context, &difference, origin.change.is_some()).await?;
-                if renewal_lost {
-                    context.renewal_lost.store(false, Ordering::SeqCst);
-                }
             }
             None => {
                 if context.database_changed.swap(false, Ordering::SeqCst) {

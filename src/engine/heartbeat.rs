@@ -107,28 +107,9 @@ impl Heartbeat {
             context.lease.lost();
             return Ok(());
         }
-        // The next renewal would hide it: from then on the beats are as high as they were.
-        let lost = match beat {
-            Some(beat) => beat <= context.last_beat.load(Ordering::SeqCst),
-            // Nobody takes an instance for dead whose lease runs.
-            None => context.lease.runs(),
-        };
-        if lost {
-            context.renewal_lost.store(true, Ordering::SeqCst);
-        }
+        self.look_for_losses(context, beat).await?;
         match beat {
             Some(beat) => {
-                let known = context.last_beat.load(Ordering::SeqCst);
-                if beat <= known {
-                    // Only this instance counts them up: commits are lost. Said before the lower number takes
-                    // the place of the evidence.
-                    let difference = "a renewal of this instance's lease is lost";
-                    context.stop_all_sending();
-                    context
-                        .observer
-                        .emit(Observation::DatabaseChanged { difference });
-                    context.store.halt(difference).await?;
-                }
                 self.start_over_after_a_gap(context);
                 context.lease.renewed(asked, dispatch.lease);
                 context.last_beat.store(beat, Ordering::SeqCst);
@@ -156,6 +137,26 @@ impl Heartbeat {
             }
         }
         self.registered = true;
+        Ok(())
+    }
+
+    /// Only this instance counts its beats up, and nobody takes it for dead while its lease runs, or in
+    /// another database: otherwise commits are lost. Said here, before the next renewal hides it.
+    async fn look_for_losses(&self, context: &Shared, beat: Option<i64>) -> Result<(), StoreError> {
+        let known = context.last_beat.load(Ordering::SeqCst);
+        let lost = match beat {
+            Some(beat) => beat <= known,
+            None if known == 0 => false,
+            None => context.lease.runs() || context.store.origin().await?.difference().is_some(),
+        };
+        if lost {
+            let difference = "a renewal of this instance's lease is lost";
+            context.stop_all_sending();
+            context
+                .observer
+                .emit(Observation::DatabaseChanged { difference });
+            context.store.halt(difference).await?;
+        }
         Ok(())
     }
 

@@ -206,7 +206,7 @@ mod tests {
             name: "host:1".into(),
         };
         let path = write_file(&folder, &author, &entries()).unwrap();
-        assert_eq!(journals(&folder), [path.clone()]);
+        assert_eq!(journals(&folder), std::slice::from_ref(&path));
         let content = fs::read(&path).unwrap();
         let (read, found) = parse(&content).unwrap();
         assert_eq!(read, author);

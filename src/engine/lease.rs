@@ -21,6 +21,10 @@ impl BootTime {
         let nanos = u32::try_from(time.tv_nsec).unwrap_or_default();
         Self(Duration::new(seconds, nanos))
     }
+
+    pub(crate) fn elapsed(self) -> Duration {
+        Self::now().0.saturating_sub(self.0)
+    }
 }
 
 /// Until when this instance may send. Starts run out.
