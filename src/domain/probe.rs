@@ -78,6 +78,13 @@ pub fn judge(evidence: &Evidence, found: Option<&str>, call: &Value) -> Verdict 
                     body: Body::Whole,
                     weak: false,
                 },
+                // As it came: in another hand, its longest numbers would be others.
+                Ok(Some(value)) if Some(&value) == values["response"].get("body") => {
+                    Verdict::Found {
+                        body: Body::Whole,
+                        weak: false,
+                    }
+                }
                 Ok(Some(value)) => Verdict::Found {
                     body: Body::Value(value),
                     weak: false,
@@ -234,7 +241,18 @@ mod tests {
         assert_eq!(
             verdict(r#"{"of": "k"}"#),
             Verdict::Found {
-                body: Body::Value(json!({ "of": "k" })),
+                body: Body::Whole,
+                weak: false
+            }
+        );
+        assert_eq!(
+            judge(
+                &answered(200, r#"{"a": [1, 2]}"#),
+                Some("response.body.a"),
+                &call
+            ),
+            Verdict::Found {
+                body: Body::Value(json!([1, 2])),
                 weak: false
             }
         );
