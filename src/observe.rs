@@ -46,6 +46,8 @@ pub(crate) enum Observation<'a> {
         leaf: &'a str,
         call: CallId,
         how: &'static str,
+        /// Nothing told it from somebody else's.
+        weak: bool,
     },
     /// A call was answered by a result that stood already.
     Prior { leaf: &'a str, call: CallId },
@@ -196,7 +198,15 @@ impl Observer {
                     "the probe of call {call} came to {verdict}"
                 );
             }
-            O::Adopted { leaf, call, how } => {
+            O::Adopted {
+                leaf,
+                call,
+                how,
+                weak,
+            } => {
+                if weak {
+                    m.weak_adoptions_total.with_label_values(&[leaf]).inc();
+                }
                 m.duplicates_prevented_total
                     .with_label_values(&[leaf, how])
                     .inc();
@@ -206,6 +216,7 @@ impl Observer {
                 tracing::info!(
                     call.id = call,
                     call.leaf = leaf,
+                    adoption.weak = weak,
                     "call {call}'s effect was found at the leaf: confirmed"
                 );
             }
@@ -284,7 +295,7 @@ impl Observer {
     fn moved(&self, leaf: &str, call: CallId, state: &str, reason: Option<&'static str>) {
         let m = &self.metrics;
         match state {
-            "failed" | "cancelled" | "confirmed" => {
+            "failed" | "cancelled" | "expired" | "confirmed" => {
                 m.calls_finished_total
                     .with_label_values(&[leaf, state])
                     .inc();

@@ -18,7 +18,7 @@ use super::{
     recorder::{self, Recorded},
 };
 use crate::{
-    config::Auth,
+    config::{Auth, Replays},
     domain::{
         call::{Claimed, Duty},
         decision::{Decision, FailReason, Policy, Standing, decide, is_safe},
@@ -121,6 +121,11 @@ async fn send(context: &Shared, lane: &Arc<Lane>, call: &Claimed, term: u64) -> 
             has_probe,
             keyed: dedups,
             safe: is_safe(&request.method),
+            replayed: matches!(evidence, Evidence::Answered(_))
+                && leaf
+                    .idempotency
+                    .as_ref()
+                    .is_some_and(|dialect| dialect.replays == Replays::All),
         },
         outcome,
     );

@@ -122,7 +122,14 @@ impl Dispatcher {
             // does not know whether claiming works asks all the same: it may have no share for long.
             return sooner(poll, look_again);
         }
-        match self.claim(&wants).await {
+        let claimed = self.claim(&wants).await;
+        for want in &wants {
+            let lane = self.context.lanes.get(&want.leaf);
+            if lane.is_some_and(|lane| lane.round_over()) {
+                self.context.nudges.doubt.give();
+            }
+        }
+        match claimed {
             Ok(Round {
                 taken,
                 again,
@@ -226,13 +233,11 @@ impl Dispatcher {
     /// Whether the lane took all that it wanted and can take more now.
     fn has_more(&self, want: &Want) -> bool {
         let lane = self.context.lanes.get(&want.leaf);
-        lane.is_some_and(|lane| {
-            lane.has_backlog() && !matches!(lane.want(Instant::now()), Err(None))
-        })
+        lane.is_some_and(|lane| lane.has_backlog() && lane.could_take(Instant::now()))
     }
 
     fn start(&self, lane: Arc<Lane>, call: crate::domain::call::Claimed, term: u64) {
-        let slot = Slot::take(&lane, &self.context.nudges.slot);
+        let slot = Slot::take(&lane, &self.context.nudges);
         self.attempts.spawn(
             "attempt",
             attempt(self.context.clone(), lane, call, slot, term),

@@ -209,7 +209,8 @@ impl Heartbeat {
                 .map(|rate| if now == 0 { 0.0 } else { rate / of });
             let grew = now > lane.share();
             lane.set_share(now, rate);
-            within &= lane.in_flight() <= now;
+            // A claim under way still counts with the share that it began with.
+            within &= lane.taken() <= now;
             let metrics = context.observer.metrics();
             metrics
                 .concurrency_limit

@@ -14,6 +14,7 @@ use tokio::time::Instant;
 
 use super::{
     breaker::{Breaker, Change, Kept, Permit},
+    context::Nudges,
     rate::Bucket,
 };
 use crate::{
@@ -52,6 +53,14 @@ struct State {
     bucket: Bucket,
     rate_limited: bool,
     since_aged: u32,
+    /// Slots that a claim under way may fill.
+    reserved: u32,
+    /// Probes among what is in flight.
+    probes: u32,
+    /// A call in doubt found no slot for its probe: the next claim leaves one.
+    probe_waits: bool,
+    /// The last slot was taken by a probe.
+    probed_last: bool,
 }
 
 /// What an instance publishes of a lane.
@@ -76,6 +85,10 @@ impl Lane {
                 bucket: Bucket::new(Instant::now()),
                 rate_limited: false,
                 since_aged: 0,
+                reserved: 0,
+                probes: 0,
+                probe_waits: false,
+                probed_last: false,
             }),
         }
     }
@@ -92,6 +105,11 @@ impl Lane {
         self.in_flight.load(Ordering::SeqCst)
     }
 
+    /// What is under way, and what a claim under way may add.
+    pub(crate) fn taken(&self) -> u32 {
+        self.in_flight() + self.state().reserved
+    }
+
     pub(crate) fn share(&self) -> u32 {
         self.share.load(Ordering::SeqCst)
     }
@@ -104,12 +122,31 @@ impl Lane {
         }
     }
 
-    /// What it can take now, or when to look again.
+    /// What it can take now, or when to look again. The slots are kept for the claim until [`Self::round_over`].
     pub(crate) fn want(&self, now: Instant) -> Result<Want, Option<Instant>> {
+        let mut state = self.state();
+        let want = self.look(&mut state, now);
+        match &want {
+            Ok(want) => state.reserved = want.slots,
+            // Nobody has looked what waits: the next slot that becomes free is to be offered.
+            Err(None) => self.backlog.store(true, Ordering::SeqCst),
+            Err(Some(_)) => {}
+        }
+        want
+    }
+
+    /// Whether it could take more now.
+    pub(crate) fn could_take(&self, now: Instant) -> bool {
+        !matches!(self.look(&mut self.state(), now), Err(None))
+    }
+
+    fn look(&self, state: &mut State, now: Instant) -> Result<Want, Option<Instant>> {
         let settings = self.settings();
         let leaf = &settings.leaf;
-        let mut state = self.state();
-        let free = self.share().saturating_sub(self.in_flight());
+        let mut free = self.share().saturating_sub(self.in_flight());
+        // Where both calls and probes wait, a single slot is taken in turns.
+        let left = u32::from(state.probe_waits && !(self.share() == 1 && state.probed_last));
+        free = free.saturating_sub(left);
         let mut slots = match state.breaker.permit(now) {
             Permit::All => free,
             Permit::One => free.min(1),
@@ -117,7 +154,7 @@ impl Lane {
         };
         state.rate_limited = false;
         if leaf.rate.is_some() {
-            let tokens = state.bucket.available(now);
+            let tokens = state.bucket.available(now).saturating_sub(left);
             state.rate_limited = tokens < slots;
             slots = slots.min(tokens);
         }
@@ -144,28 +181,53 @@ impl Lane {
         })
     }
 
-    /// A place for a probe, where one is free and its breaker and its rate allow it.
-    pub(crate) fn take_slot(self: &Arc<Self>, freed: &Nudge) -> Option<Slot> {
+    /// A place for a probe with that credential, where one is free and breaker and rate allow it. While calls
+    /// wait too, probes leave them half of the share, and take turns with them for a single slot.
+    pub(crate) fn take_probe_slot(
+        self: &Arc<Self>,
+        credential: &str,
+        nudges: &Nudges,
+    ) -> Option<Slot> {
         let mut state = self.state();
         let now = Instant::now();
-        let free = self.share() > self.in_flight();
-        let rated = self.settings().leaf.rate.is_some();
-        if !free
-            || state.breaker.permit(now) != Permit::All
-            || (rated && state.bucket.available(now) == 0)
-        {
+        let settings = self.settings();
+        let free = self.share() > self.in_flight() + state.reserved;
+        let turn = !self.has_backlog()
+            || if self.share() > 1 {
+                state.probes < self.share() / 2
+            } else {
+                !state.probed_last
+            };
+        let rated = settings.leaf.rate.is_some();
+        if !free || !turn || (rated && state.bucket.available(now) <= state.reserved) {
+            // A breaker keeps both back, and a claim must not wait for a probe that can't go either.
+            state.probe_waits = !matches!(state.breaker.permit(now), Permit::None(_));
             return None;
         }
+        state.probe_waits = false;
+        let timeout = settings.leaf.timeout;
+        state.breaker.admit(credential, now, timeout).ok()?;
         if rated {
             state.bucket.take(1);
         }
-        Some(Slot::take(self, freed))
+        state.probes += 1;
+        state.probed_last = true;
+        drop(state);
+        Some(Slot::new(self, nudges, true))
+    }
+
+    /// A round of claiming is over: what it took has its slots. Says whether a probe waits for one.
+    pub(crate) fn round_over(&self) -> bool {
+        let mut state = self.state();
+        state.reserved = 0;
+        state.probe_waits
     }
 
     /// So many of the wanted calls were claimed.
     pub(crate) fn claimed(&self, want: &Want, calls: u32) {
         self.backlog.store(calls >= want.slots, Ordering::SeqCst);
         let mut state = self.state();
+        state.probed_last = false;
         if self.settings().leaf.rate.is_some() {
             state.bucket.take(calls);
         }
@@ -219,27 +281,44 @@ impl Lane {
     }
 }
 
-/// A place for one call under way. Given back when dropped, so a panic costs no place.
+/// A place for one call under way, or for a probe. Given back when dropped, so a panic costs no place.
 #[derive(Debug)]
 pub(crate) struct Slot {
     lane: Arc<Lane>,
+    probe: bool,
     freed: Nudge,
+    probe_may_go: Nudge,
 }
 
 impl Slot {
-    pub(crate) fn take(lane: &Arc<Lane>, freed: &Nudge) -> Self {
+    /// For a claimed call.
+    pub(crate) fn take(lane: &Arc<Lane>, nudges: &Nudges) -> Self {
+        Self::new(lane, nudges, false)
+    }
+
+    fn new(lane: &Arc<Lane>, nudges: &Nudges, probe: bool) -> Self {
         lane.in_flight.fetch_add(1, Ordering::SeqCst);
         Self {
             lane: Arc::clone(lane),
-            freed: freed.clone(),
+            probe,
+            freed: nudges.slot.clone(),
+            probe_may_go: nudges.doubt.clone(),
         }
     }
 }
 
 impl Drop for Slot {
     fn drop(&mut self) {
+        let mut state = self.lane.state();
+        if self.probe {
+            state.probes = state.probes.saturating_sub(1);
+        }
         self.lane.in_flight.fetch_sub(1, Ordering::SeqCst);
-        if self.lane.backlog.load(Ordering::SeqCst) {
+        if state.probe_waits {
+            self.probe_may_go.give();
+        }
+        drop(state);
+        if self.lane.has_backlog() {
             self.freed.give();
         }
     }

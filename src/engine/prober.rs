@@ -18,6 +18,7 @@ use super::{
     lane::{Lane, Slot},
 };
 use crate::{
+    config::Replays,
     domain::decision::{Doubt, Policy, WayOut, resolve},
     observe::Observation,
     shutdown::Tasks,
@@ -144,12 +145,19 @@ fn settle(
         exists: doubt.exists,
         over: doubt.over,
         within_window: doubt.within_window,
+        replays_all: leaf
+            .idempotency
+            .as_ref()
+            .is_some_and(|dialect| dialect.replays == Replays::All),
     });
     match way_out {
         WayOut::Park(reason) => Some(Settle::Park(reason.as_str())),
         WayOut::Resend => Some(Settle::Resend),
+        // Nothing is sent to a leaf that is paused.
+        WayOut::Ask if doubt.paused => None,
         WayOut::Ask => {
-            let slot = lane.take_slot(&context.nudges.slot)?;
+            let credential = doubt.credential.as_deref().unwrap_or_default();
+            let slot = lane.take_probe_slot(credential, &context.nudges)?;
             slots.push((doubt.call, Arc::clone(&lane), slot));
             Some(Settle::Ask(leaf.timeout + RECORDING))
         }
