@@ -185,41 +185,6 @@ impl Observer {
         use Observation as O;
         let m = &self.metrics;
         match observation {
-            O::Probed {
-                leaf,
-                call,
-                verdict,
-            } => {
-                m.probes_total.with_label_values(&[leaf, verdict]).inc();
-                tracing::debug!(
-                    call.id = call,
-                    call.leaf = leaf,
-                    probe.verdict = verdict,
-                    "the probe of call {call} came to {verdict}"
-                );
-            }
-            O::Adopted {
-                leaf,
-                call,
-                how,
-                weak,
-            } => {
-                if weak {
-                    m.weak_adoptions_total.with_label_values(&[leaf]).inc();
-                }
-                m.duplicates_prevented_total
-                    .with_label_values(&[leaf, how])
-                    .inc();
-                m.calls_finished_total
-                    .with_label_values(&[leaf, "confirmed"])
-                    .inc();
-                tracing::info!(
-                    call.id = call,
-                    call.leaf = leaf,
-                    adoption.weak = weak,
-                    "call {call}'s effect was found at the leaf: confirmed"
-                );
-            }
             O::Ended { leaf, state } => {
                 m.calls_finished_total
                     .with_label_values(&[leaf, state])
@@ -265,6 +230,49 @@ impl Observer {
                 m.record_seconds.observe(took.as_secs_f64());
                 m.record_batch_size
                     .observe(f64::from(u32::try_from(calls).unwrap_or(u32::MAX)));
+            }
+            other => self.of_probes(other),
+        }
+    }
+
+    fn of_probes(&self, observation: Observation<'_>) {
+        use Observation as O;
+        let m = &self.metrics;
+        match observation {
+            O::Probed {
+                leaf,
+                call,
+                verdict,
+            } => {
+                m.probes_total.with_label_values(&[leaf, verdict]).inc();
+                tracing::debug!(
+                    call.id = call,
+                    call.leaf = leaf,
+                    probe.verdict = verdict,
+                    "the probe of call {call} came to {verdict}"
+                );
+            }
+            O::Adopted {
+                leaf,
+                call,
+                how,
+                weak,
+            } => {
+                if weak {
+                    m.weak_adoptions_total.with_label_values(&[leaf]).inc();
+                }
+                m.duplicates_prevented_total
+                    .with_label_values(&[leaf, how])
+                    .inc();
+                m.calls_finished_total
+                    .with_label_values(&[leaf, "confirmed"])
+                    .inc();
+                tracing::info!(
+                    call.id = call,
+                    call.leaf = leaf,
+                    adoption.weak = weak,
+                    "call {call}'s effect was found at the leaf: confirmed"
+                );
             }
             other => self.of_the_instance(other),
         }

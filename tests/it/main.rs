@@ -33,6 +33,7 @@ mod notifications;
 mod open_transactions;
 mod outbox;
 mod outcomes;
+mod probes;
 mod producer;
 mod queries;
 mod tidy;
