@@ -1,6 +1,6 @@
 -- End calls in doubt whose effect stands by now: somebody said so while the request was under way, and then
 -- its instance vanished, so that no attempt was left to hear it.
--- Caller:      store/doubt.rs, from engine/resolver.rs
+-- Caller:      store/doubt.rs, from engine/prober.rs
 -- Index:       dispatch_doubt, outbox_pkey, result_pkey
 -- Locks:       the ended rows; skips rows that another transaction holds
 -- Repeatable:  yes

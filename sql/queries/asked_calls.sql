@@ -1,5 +1,5 @@
 -- What a probe must know of the calls that it asks about.
--- Caller:      store/doubt.rs, from engine/prober.rs
+-- Caller:      store/probe.rs, from engine/prober.rs
 -- Index:       outbox_pkey
 -- Locks:       none
 -- Repeatable:  yes

@@ -88,7 +88,7 @@ timed AS MATERIALIZED (
          LIMIT w.slots + $11
            FOR UPDATE OF d SKIP LOCKED) c
 ),
--- In doubt, and the resolver said that the same request may be sent again.
+-- In doubt, and the prober said that the same request may be sent again.
 doubt AS MATERIALIZED (
     SELECT c.*, 3 AS kind FROM want w
      CROSS JOIN LATERAL (

@@ -1,5 +1,5 @@
 -- Record what a probe found out of one call in doubt.
--- Caller:      store/doubt.rs, from engine/prober.rs
+-- Caller:      store/probe.rs, from engine/ask.rs
 -- Index:       dispatch_pkey, result_pkey, dispatch_held_key
 -- Locks:       its own row; skips it where another transaction holds it
 -- Repeatable:  yes; a second time finds the doubt gone
