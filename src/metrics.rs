@@ -135,6 +135,8 @@ metrics! {
     calls_finished_total: IntCounterVec ["leaf", "state"] &[];
     /// Calls that were not sent since their effect stood.
     duplicates_prevented_total: IntCounterVec ["leaf", "how"] &[];
+    /// Effects that a probe without `found` took for a call's own.
+    weak_adoptions_total: IntCounterVec ["leaf"] &[];
     /// Probes by what they found.
     probes_total: IntCounterVec ["leaf", "verdict"] &[];
     /// Time of one attempt, the body included.
@@ -176,6 +178,7 @@ impl Metrics {
             self.duplicates_prevented_total
                 .with_label_values(&[leaf, how]);
         }
+        self.weak_adoptions_total.with_label_values(&[leaf]);
         for verdict in ["found", "absent", "unclear"] {
             self.probes_total.with_label_values(&[leaf, verdict]);
         }

@@ -47,6 +47,8 @@ pub(crate) enum Observation<'a> {
         leaf: &'a str,
         call: CallId,
         how: &'static str,
+        /// Nothing told it from somebody else's.
+        weak: bool,
     },
     /// A call was answered by a result that stood already.
     Prior { leaf: &'a str, call: CallId },
@@ -184,32 +186,6 @@ impl Observer {
         use Observation as O;
         let m = &self.metrics;
         match observation {
-            O::Probed {
-                leaf,
-                call,
-                verdict,
-            } => {
-                m.probes_total.with_label_values(&[leaf, verdict]).inc();
-                tracing::debug!(
-                    call.id = call,
-                    call.leaf = leaf,
-                    probe.verdict = verdict,
-                    "the probe of call {call} came to {verdict}"
-                );
-            }
-            O::Adopted { leaf, call, how } => {
-                m.duplicates_prevented_total
-                    .with_label_values(&[leaf, how])
-                    .inc();
-                m.calls_finished_total
-                    .with_label_values(&[leaf, "confirmed"])
-                    .inc();
-                tracing::info!(
-                    call.id = call,
-                    call.leaf = leaf,
-                    "call {call}'s effect was found at the leaf: confirmed"
-                );
-            }
             O::Ended { leaf, state } => {
                 m.calls_finished_total
                     .with_label_values(&[leaf, state])
@@ -256,6 +232,49 @@ impl Observer {
                 m.record_batch_size
                     .observe(f64::from(u32::try_from(calls).unwrap_or(u32::MAX)));
             }
+            other => self.of_probes(other),
+        }
+    }
+
+    fn of_probes(&self, observation: Observation<'_>) {
+        use Observation as O;
+        let m = &self.metrics;
+        match observation {
+            O::Probed {
+                leaf,
+                call,
+                verdict,
+            } => {
+                m.probes_total.with_label_values(&[leaf, verdict]).inc();
+                tracing::debug!(
+                    call.id = call,
+                    call.leaf = leaf,
+                    probe.verdict = verdict,
+                    "the probe of call {call} came to {verdict}"
+                );
+            }
+            O::Adopted {
+                leaf,
+                call,
+                how,
+                weak,
+            } => {
+                if weak {
+                    m.weak_adoptions_total.with_label_values(&[leaf]).inc();
+                }
+                m.duplicates_prevented_total
+                    .with_label_values(&[leaf, how])
+                    .inc();
+                m.calls_finished_total
+                    .with_label_values(&[leaf, "confirmed"])
+                    .inc();
+                tracing::info!(
+                    call.id = call,
+                    call.leaf = leaf,
+                    adoption.weak = weak,
+                    "call {call}'s effect was found at the leaf: confirmed"
+                );
+            }
             other => self.of_the_instance(other),
         }
     }
@@ -285,7 +304,7 @@ impl Observer {
     fn moved(&self, leaf: &str, call: CallId, state: &str, reason: Option<&'static str>) {
         let m = &self.metrics;
         match state {
-            "failed" | "cancelled" | "confirmed" => {
+            "failed" | "cancelled" | "expired" | "confirmed" => {
                 m.calls_finished_total
                     .with_label_values(&[leaf, state])
                     .inc();

@@ -5,7 +5,9 @@
 -- Repeatable:  yes
 -- $1 text[] leaves   $2 int4 at most so many of each   $3 float8[] timeout, s   $4 float8[] window, s, or NULL
 SELECT d.call_id, d.leaf, o.method, d.tries, d.attempts, d.crashes, o.max_attempts,
-       o.probe IS NOT NULL AS has_probe, d.exists_said, d.probes,
+       o.probe IS NOT NULL AS has_probe, d.exists_said, d.probes, d.credential,
+       EXISTS (SELECT FROM leafhopper.leaf_control c WHERE c.leaf = d.leaf AND c.paused) AS paused,
+       greatest(extract(epoch FROM clock_timestamp() - d.in_doubt_since), 0)::float8 AS in_doubt_for,
        extract(epoch FROM clock_timestamp() - d.alive_until)::float8 AS since_alive,
        extract(epoch FROM d.alive_until)::float8 AS alive_until,
        coalesce(d.deadline <= clock_timestamp(), false) AS deadline_passed,

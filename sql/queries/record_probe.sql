@@ -10,7 +10,9 @@
 -- $14 bool weak   $15 bytea request hash   $16 text class for the history, or NULL   $17 text error
 -- $18 text body excerpt   $19 float8 how long it took, s   $20 text instance name
 -- $21 float8 when its latest attempt can last have been alive, as it was seen before the leaf was asked
--- Gives the state that the call is in now; no row where something else decided it meanwhile.
+-- $22 bool the body is not whole
+-- Gives the state that the call is in now, and whether its effect stood already; no row where something else
+-- decided it meanwhile.
 WITH own AS MATERIALIZED (
     SELECT d.*, d.key AS excludes, s.generation AS standing, s.call_id AS standing_call,
            1 + coalesce((SELECT max(r.generation) FROM leafhopper.result r
@@ -36,9 +38,9 @@ decided AS MATERIALIZED (
       FROM own o
 ),
 placed AS (
-    INSERT INTO leafhopper.result (leaf, key, generation, call_id, attempts, status, headers, body, body_raw, source,
-                                   weak, request_hash)
-    SELECT $3, $4, o.generation, o.call_id, o.attempts, $10, $11::jsonb, $12::jsonb, $13, 'adopted', $14, $15
+    INSERT INTO leafhopper.result (leaf, key, generation, call_id, attempts, status, headers, body, body_raw,
+                                   truncated, source, weak, request_hash)
+    SELECT $3, $4, o.generation, o.call_id, o.attempts, $10, $11::jsonb, $12::jsonb, $13, $22, 'adopted', $14, $15
       FROM decided o WHERE o.next = 'confirmed' AND o.standing IS NULL
     ON CONFLICT (leaf, key, generation) DO NOTHING
     RETURNING call_id
@@ -96,4 +98,5 @@ history AS (
     SELECT o.call_id, o.tries, clock_timestamp() - make_interval(secs => $19), $16, $10, $17, $18, $20
       FROM decided o WHERE $16 IS NOT NULL
 )
-SELECT o.next, o.batch_id IS NOT NULL AND o.next IN ('failed', 'cancelled', 'expired') AS may_fail_batch FROM decided o
+SELECT o.next, o.standing IS NOT NULL AS stood,
+       o.batch_id IS NOT NULL AND o.next IN ('failed', 'cancelled', 'expired') AS may_fail_batch FROM decided o

@@ -25,6 +25,7 @@ use std::{collections::BTreeMap, fs, path::Path, sync::Arc};
 use secrecy::ExposeSecret as _;
 use toml::de::DeTable;
 
+pub(crate) use self::values::duration_of;
 pub use self::{
     credentials::{LeafSecrets, Refreshed, UnknownCredential},
     error::{ConfigError, Fault},

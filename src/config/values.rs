@@ -74,15 +74,20 @@ pub(super) fn number(value: &DeValue<'_>) -> Result<f64, String> {
         .ok_or_else(|| format!("{text} is not a finite number"))
 }
 
+const WANTED: &str = "write a duration such as \"30s\", \"1m 30s\" or \"24h\"";
+
 /// A duration as [`jiff`] reads it, `1m 30s`; days and weeks count 24 hours each day.
 pub(super) fn duration(value: &DeValue<'_>) -> Result<Duration, String> {
-    const WANTED: &str = "write a duration such as \"30s\", \"1m 30s\" or \"24h\"";
-    let text = match value {
-        DeValue::String(text) => text.as_ref(),
-        DeValue::Integer(number) => return Err(format!("{number} has no unit; {WANTED}")),
-        DeValue::Float(number) => return Err(format!("{number} has no unit; {WANTED}")),
-        other => return Err(format!("is {}; {WANTED}", kind(other))),
-    };
+    match value {
+        DeValue::String(text) => duration_of(text),
+        DeValue::Integer(number) => Err(format!("{number} has no unit; {WANTED}")),
+        DeValue::Float(number) => Err(format!("{number} has no unit; {WANTED}")),
+        other => Err(format!("is {}; {WANTED}", kind(other))),
+    }
+}
+
+/// The same of a text, which rows have too.
+pub(crate) fn duration_of(text: &str) -> Result<Duration, String> {
     let span = SpanParser::new()
         .parse_span(text)
         .map_err(|_source| format!("{text:?} is not a duration; {WANTED}"))?;

@@ -124,6 +124,8 @@ pub struct Standing {
     pub keyed: bool,
     /// Whether the request changes nothing at the leaf.
     pub safe: bool,
+    /// The leaf gives its first answer again, whatever that was, and this one was complete.
+    pub replayed: bool,
 }
 
 /// What follows from one attempt for its call.
@@ -208,6 +210,8 @@ fn decide_doubt(call: &Standing) -> Decision {
         // Nothing can have been executed by a request that changes nothing.
         Policy::Resend if used_up && call.safe => Decision::Fail(FailReason::AttemptsExhausted),
         Policy::Resend if used_up => ask_or_park(call, ParkReason::AttemptsExhausted),
+        // The first answer came again and says no more than before.
+        Policy::Resend if call.in_doubt && call.replayed => ask_or_park(call, ParkReason::NoProbe),
         Policy::Resend => Decision::Resend {
             spends: true,
             at_least: None,
@@ -243,6 +247,8 @@ pub struct Doubt {
     pub over: bool,
     /// Another attempt would end within the leaf's memory of the key.
     pub within_window: bool,
+    /// The leaf gives its first answer again, whatever that was: a second resend learns nothing.
+    pub replays_all: bool,
 }
 
 /// So many crashes in a row make a call suspect of causing them.
@@ -262,7 +268,8 @@ pub enum WayOut {
 /// Finds the way out of a doubt.
 #[must_use]
 pub fn resolve(doubt: &Doubt) -> WayOut {
-    let can_ask = doubt.has_probe && doubt.policy != Policy::Park;
+    // What the leaf says to be there is asked for whatever is done with other doubts.
+    let can_ask = doubt.has_probe && (doubt.policy != Policy::Park || doubt.exists);
     let ask_or = |reason| {
         if can_ask {
             WayOut::Ask
@@ -276,6 +283,8 @@ pub fn resolve(doubt: &Doubt) -> WayOut {
         ask_or(ParkReason::NoProbe)
     } else if doubt.spent >= doubt.max_attempts {
         ask_or(ParkReason::AttemptsExhausted)
+    } else if doubt.replays_all && doubt.spent > 1 {
+        ask_or(ParkReason::NoProbe)
     } else if !doubt.within_window {
         ask_or(ParkReason::KeyExpired)
     } else {

@@ -31,6 +31,7 @@
     clippy::match_wildcard_for_single_variants
 )]
 
+mod bounds;
 pub mod call;
 pub mod decision;
 pub mod evidence;

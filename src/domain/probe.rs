@@ -6,8 +6,8 @@ use serde_json::{Value, json};
 
 use super::{
     decision::ParkReason,
-    evidence::{Answer, Evidence},
-    template::{self, TemplateError},
+    evidence::{Answer, Evidence, NotSent},
+    template,
 };
 
 /// What a probe found out.
@@ -30,7 +30,11 @@ pub enum Verdict {
         why: String,
         /// The leaf answered: it counts against `max_probes`.
         counts: bool,
+        /// The answer's `Retry-After`.
+        not_before: Option<Duration>,
     },
+    /// No request can be made of the probe; says why.
+    Unaskable(String),
 }
 
 /// The body of an adopted confirmation.
@@ -45,19 +49,20 @@ pub enum Body {
 /// What a probe's answer means. `call` is what expressions see of the call.
 #[must_use]
 pub fn judge(evidence: &Evidence, found: Option<&str>, call: &Value) -> Verdict {
+    let unclear = |why: &str, counts| Verdict::Unclear {
+        why: why.to_owned(),
+        counts,
+        not_before: None,
+    };
     let answer = match evidence {
-        Evidence::NotSent(_) => {
-            return Verdict::Unclear {
-                why: "the leaf can't be reached".to_owned(),
-                counts: false,
-            };
+        Evidence::NotSent(NotSent::Unsendable(why)) => return Verdict::Unaskable(why.clone()),
+        Evidence::NotSent(NotSent::Unconnected(why) | NotSent::Refused(why)) => {
+            return unclear(why, false);
         }
-        Evidence::Unanswered(unanswered) => {
-            return Verdict::Unclear {
-                why: unanswered.error.clone(),
-                counts: true,
-            };
+        Evidence::NotSent(NotSent::LeaseOver) => {
+            return unclear("the instance's lease was over", false);
         }
+        Evidence::Unanswered(unanswered) => return unclear(&unanswered.error, true),
         Evidence::Answered(answer) => answer,
     };
     match (answer.status, found) {
@@ -66,10 +71,9 @@ pub fn judge(evidence: &Evidence, found: Option<&str>, call: &Value) -> Verdict 
             body: Body::Whole,
             weak: true,
         },
-        (200..=299, Some(_)) if answer.truncated => Verdict::Unclear {
-            why: "the answer is longer than max_response_bytes".to_owned(),
-            counts: true,
-        },
+        (200..=299, Some(_)) if answer.truncated => {
+            unclear("the answer is longer than max_response_bytes", true)
+        }
         (200..=299, Some(expression)) => {
             let values = json!({ "response": response(answer), "call": call });
             match template::evaluate(expression, &values) {
@@ -78,14 +82,18 @@ pub fn judge(evidence: &Evidence, found: Option<&str>, call: &Value) -> Verdict 
                     body: Body::Whole,
                     weak: false,
                 },
+                // As it came: in another hand, its longest numbers would be others.
+                Ok(Some(value)) if Some(&value) == values["response"].get("body") => {
+                    Verdict::Found {
+                        body: Body::Whole,
+                        weak: false,
+                    }
+                }
                 Ok(Some(value)) => Verdict::Found {
                     body: Body::Value(value),
                     weak: false,
                 },
-                Err(flaw) => Verdict::Unclear {
-                    why: format!("`found`: {flaw}"),
-                    counts: true,
-                },
+                Err(flaw) => unclear(&format!("`found`: {flaw}"), true),
             }
         }
         (status, _) => Verdict::Unclear {
@@ -95,6 +103,7 @@ pub fn judge(evidence: &Evidence, found: Option<&str>, call: &Value) -> Verdict 
                 || status == 401
                 || status == 407
                 || answer.retry_after.is_some()),
+            not_before: answer.retry_after,
         },
     }
 }
@@ -123,6 +132,8 @@ pub fn response(answer: &Answer) -> Value {
 pub struct Asked {
     /// The leaf had said that the effect exists (`exists_on`).
     pub exists: bool,
+    /// It said so to the call's first attempt: nothing of the call's own can be there.
+    pub first: bool,
     /// How long after the probe's start an absence is believed; zero where it is.
     pub until_settled: Duration,
     /// Answers of the leaf that were unclear, this one included.
@@ -143,8 +154,15 @@ pub enum AfterProbe {
     },
     /// It was not executed: it may be sent, or ends where it may not any more.
     NotExecuted,
-    /// To be asked again, after this time where it is known, else with backoff.
-    Again(Option<Duration>),
+    /// To be asked again after this time.
+    Again(Duration),
+    /// To be asked again with backoff.
+    Backoff {
+        /// The answer counted against `max_probes`.
+        counts: bool,
+        /// The leaf's `Retry-After`.
+        not_before: Option<Duration>,
+    },
     /// A person has to say.
     Park(ParkReason),
     /// The leaf refused the call for something that is not there.
@@ -159,25 +177,24 @@ pub fn after(verdict: &Verdict, asked: &Asked) -> AfterProbe {
             body: body.clone(),
             weak: *weak,
         },
-        Verdict::Absent if asked.exists => AfterProbe::Rejected,
         Verdict::Unmatched if asked.exists => AfterProbe::Park(ParkReason::ExistsUnmatched),
+        // A refusal of the first attempt is a no. After others, what exists may be their late effect.
+        Verdict::Absent if asked.exists && asked.first => AfterProbe::Rejected,
         Verdict::Absent | Verdict::Unmatched if asked.until_settled > Duration::ZERO => {
-            AfterProbe::Again(Some(asked.until_settled))
+            AfterProbe::Again(asked.until_settled)
         }
+        Verdict::Absent if asked.exists => AfterProbe::Rejected,
         Verdict::Absent | Verdict::Unmatched => AfterProbe::NotExecuted,
         Verdict::Unclear { counts: true, .. } if asked.unclear >= asked.max_probes => {
             AfterProbe::Park(ParkReason::ProbeUnclear)
         }
-        Verdict::Unclear { .. } => AfterProbe::Again(None),
-    }
-}
-
-impl From<TemplateError> for Verdict {
-    fn from(flaw: TemplateError) -> Self {
-        Self::Unclear {
-            why: flaw.to_string(),
-            counts: true,
-        }
+        Verdict::Unclear {
+            counts, not_before, ..
+        } => AfterProbe::Backoff {
+            counts: *counts,
+            not_before: *not_before,
+        },
+        Verdict::Unaskable(_) => AfterProbe::Park(ParkReason::Template),
     }
 }
 
@@ -186,7 +203,7 @@ mod tests {
     use bytes::Bytes;
 
     use super::*;
-    use crate::domain::evidence::{NotSent, Unanswered};
+    use crate::domain::evidence::Unanswered;
 
     fn answered(status: u16, body: &'static str) -> Evidence {
         Evidence::Answered(Answer {
@@ -201,6 +218,7 @@ mod tests {
     fn asked() -> Asked {
         Asked {
             exists: false,
+            first: true,
             until_settled: Duration::ZERO,
             unclear: 1,
             max_probes: 3,
@@ -234,7 +252,18 @@ mod tests {
         assert_eq!(
             verdict(r#"{"of": "k"}"#),
             Verdict::Found {
-                body: Body::Value(json!({ "of": "k" })),
+                body: Body::Whole,
+                weak: false
+            }
+        );
+        assert_eq!(
+            judge(
+                &answered(200, r#"{"a": [1, 2]}"#),
+                Some("response.body.a"),
+                &call
+            ),
+            Verdict::Found {
+                body: Body::Value(json!([1, 2])),
                 weak: false
             }
         );
@@ -280,7 +309,11 @@ mod tests {
             unclear: 99,
             ..asked()
         };
-        assert_eq!(after(&verdict, &often), AfterProbe::Again(None));
+        let uncounted = AfterProbe::Backoff {
+            counts: false,
+            not_before: None,
+        };
+        assert_eq!(after(&verdict, &often), uncounted);
         let evidence = Evidence::Unanswered(Unanswered {
             error: "timeout".into(),
             status: None,
@@ -290,7 +323,16 @@ mod tests {
             after(&verdict, &often),
             AfterProbe::Park(ParkReason::ProbeUnclear)
         );
-        assert_eq!(after(&verdict, &asked()), AfterProbe::Again(None));
+        let counted = AfterProbe::Backoff {
+            counts: true,
+            not_before: None,
+        };
+        assert_eq!(after(&verdict, &asked()), counted);
+        let unsendable = Evidence::NotSent(NotSent::Unsendable("too long".into()));
+        assert_eq!(
+            after(&judge(&unsendable, None, &json!({})), &asked()),
+            AfterProbe::Park(ParkReason::Template)
+        );
     }
 
     #[test]
@@ -301,7 +343,7 @@ mod tests {
             ..asked()
         };
         for verdict in [Verdict::Absent, Verdict::Unmatched] {
-            assert_eq!(after(&verdict, &early), AfterProbe::Again(Some(wait)));
+            assert_eq!(after(&verdict, &early), AfterProbe::Again(wait));
             assert_eq!(after(&verdict, &asked()), AfterProbe::NotExecuted);
         }
         let said = Asked {
@@ -309,6 +351,18 @@ mod tests {
             ..asked()
         };
         assert_eq!(after(&Verdict::Absent, &said), AfterProbe::Rejected);
+        // What the leaf spoke of may be an earlier attempt's effect, not yet to be seen.
+        let later = Asked {
+            first: false,
+            until_settled: wait,
+            ..said
+        };
+        assert_eq!(after(&Verdict::Absent, &later), AfterProbe::Again(wait));
+        let settled = Asked {
+            until_settled: Duration::ZERO,
+            ..later
+        };
+        assert_eq!(after(&Verdict::Absent, &settled), AfterProbe::Rejected);
         assert_eq!(
             after(&Verdict::Unmatched, &said),
             AfterProbe::Park(ParkReason::ExistsUnmatched)

@@ -36,6 +36,19 @@ impl Schedule {
         }
     }
 
+    /// How many failures have been waited for when so much time has passed: the place in the schedule of
+    /// something that is tried again and again without being counted.
+    #[must_use]
+    pub fn failures_within(&self, time: Duration) -> u32 {
+        let mut failures = 1;
+        let mut waited = self.base(failures);
+        while waited < time && self.base(failures) < self.max {
+            failures += 1;
+            waited += self.base(failures);
+        }
+        failures
+    }
+
     /// The delay with jitter, at least `lower_bound` (a leaf's `Retry-After`) and else at most `max`.
     #[must_use]
     pub fn delay(&self, failures: u32, lower_bound: Option<Duration>) -> Duration {

@@ -3,17 +3,15 @@
 //!
 //! They may come from rows, so they are data of somebody else's. In a path each interpolation is encoded as
 //! one segment; one that comes out empty, or as a dot segment, is an error, since it would name another thing.
-//!
-//! Fuel counts instructions, and one instruction can repeat a string, or a list, a hundred million times. So
-//! what multiplies is refused before anything runs ([`check`]); what is left makes no more than its source's
-//! length times what it is given.
+
+use std::{collections::HashSet, io};
 
 use minijinja::{
     Environment, Error, ErrorKind, UndefinedBehavior, Value,
     value::{Serde, ValueKind},
 };
 
-use super::path;
+use super::{bounds, path};
 
 /// Instructions that one rendering may take; a usual template takes a few dozen.
 const FUEL: u64 = 20_000;
@@ -21,31 +19,14 @@ const FUEL: u64 = 20_000;
 /// A template or an expression may be so long, in bytes.
 const SOURCE_MAX: usize = 4096;
 
+/// A path may be so long, as in a row.
+const PATH_MAX: usize = 8000;
+
+/// The value of an expression may be longer than what it is made of by so much, in bytes of JSON.
+const VALUE_SPARE: usize = 64 << 10;
+
 /// The segment of a path that a value makes may be so long, in bytes.
 const SEGMENT_MAX: usize = 1024;
-
-/// Values may be joined so often.
-const JOINS_MAX: usize = 16;
-
-/// Filters whose value can be many times as large as what they are given: in a row, they multiply.
-const MULTIPLIES: &[&str] = &[
-    "batch",
-    "chain",
-    "e",
-    "escape",
-    "format",
-    "indent",
-    "join",
-    "pprint",
-    "replace",
-    "slice",
-    "tojson",
-    "urlencode",
-    "zip",
-];
-
-/// Statements that keep nothing: what is kept can be doubled again and again.
-const STATEMENTS: &[&str] = &["if", "elif", "else", "endif", "for", "endfor"];
 
 /// Why a template gives nothing.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -56,6 +37,9 @@ pub enum TemplateError {
     /// It could make more than there is memory for.
     #[error("{0} is not allowed here: it could make a value of any size")]
     Multiplies(String),
+    /// It gives more than a path may be.
+    #[error("it gives a path of {0} bytes; {PATH_MAX} are allowed")]
+    LongPath(usize),
     /// It does not compile, or fails on these values.
     #[error("{0}")]
     Failed(String),
@@ -78,18 +62,91 @@ impl From<Error> for TemplateError {
     }
 }
 
+/// Checks a path's template before it is used: it compiles, starts with one `/`, and speaks of `names` only.
+///
+/// # Errors
+/// What is wrong with it, and what would be right.
+pub fn check_path(template: &str, names: &[&str]) -> Result<(), String> {
+    check_template(template, names)?;
+    if !template.starts_with('/') || template.starts_with("//") {
+        return Err(format!(
+            "{template:?} is appended to the base_url; it has to start with one `/`"
+        ));
+    }
+    Ok(())
+}
+
+/// Checks any template before it is used: it compiles, and speaks of `names` only.
+///
+/// # Errors
+/// What is wrong with it, and what would be right.
+pub fn check_template(template: &str, names: &[&str]) -> Result<(), String> {
+    let environment = environment(template).map_err(|flaw| flaw.to_string())?;
+    let compiled = environment
+        .template_from_str(template)
+        .map_err(|source| broken("template", &source))?;
+    speaks_only_of(&environment, &compiled.undeclared_variables(false), names)?;
+    bounds::of_template(template).map_err(|flaw| flaw.to_string())
+}
+
+/// Checks an expression before it is used: it compiles, and speaks of `names` only. One that names what is
+/// not there would come out empty, which means something.
+///
+/// # Errors
+/// What is wrong with it, and what would be right.
+pub fn check_expression(expression: &str, names: &[&str]) -> Result<(), String> {
+    let environment = environment(expression).map_err(|flaw| flaw.to_string())?;
+    let compiled = environment
+        .compile_expression(expression)
+        .map_err(|source| broken("expression", &source))?;
+    speaks_only_of(&environment, &compiled.undeclared_variables(false), names)?;
+    bounds::of_expression(expression).map_err(|flaw| flaw.to_string())
+}
+
+fn broken(what: &str, source: &Error) -> String {
+    // The Display of a MiniJinja error names the template's file, which there is none of here.
+    let detail = source.detail().unwrap_or("it can't be read");
+    format!("the {what} does not compile: {} ({detail})", source.kind())
+}
+
+fn speaks_only_of(
+    environment: &Environment<'_>,
+    used: &HashSet<String>,
+    names: &[&str],
+) -> Result<(), String> {
+    // What the environment brings along (`range`, `dict` …) is not undeclared in a template's sense, but
+    // is listed.
+    let unknown = used
+        .iter()
+        .map(String::as_str)
+        .filter(|used| {
+            !names.contains(used) && environment.globals().all(|(name, _)| name != *used)
+        })
+        .min();
+    match unknown {
+        None => Ok(()),
+        Some(first) => Err(format!(
+            "`{first}` is not known here; there is {}",
+            names.join(" and ")
+        )),
+    }
+}
+
 /// Renders a path over `values`, a JSON object of the names that it may use.
 ///
 /// # Errors
 /// It does not compile, names what is not there, or gives what is no path.
 pub fn render_path(template: &str, values: &serde_json::Value) -> Result<String, TemplateError> {
     let mut environment = environment(template)?;
-    check_template(template)?;
+    bounds::of_template(template)?;
     environment.set_formatter(|output, _state, value| {
         let segment = segment(value)?;
         output.write_str(&segment).map_err(Error::from)
     });
     let path = environment.render_str(template, Value::from(Serde(values)))?;
+    if path.len() > PATH_MAX {
+        return Err(TemplateError::LongPath(path.len()));
+    }
     match path::check(&path) {
         Ok(()) => Ok(path),
         Err(flaw) => Err(TemplateError::Path { path, flaw }),
@@ -105,7 +162,7 @@ pub fn evaluate(
     values: &serde_json::Value,
 ) -> Result<Option<serde_json::Value>, TemplateError> {
     let environment = environment(expression)?;
-    check_expression(expression)?;
+    bounds::of_expression(expression)?;
     let value = environment
         .compile_expression(expression)?
         .eval(Value::from(Serde(values)))?;
@@ -114,88 +171,62 @@ pub fn evaluate(
     if value.is_undefined() || value.is_none() || is_false {
         return Ok(None);
     }
-    serde_json::to_value(&value)
-        .map(Some)
+    within(&value, size_of(values)).map(Some)
+}
+
+/// The value as JSON. What an expression makes can be lazy, and so much larger than the fuel that it took:
+/// it may be as large as what it is made of, and a little more.
+fn within(value: &Value, size: usize) -> Result<serde_json::Value, TemplateError> {
+    let mut text = Limited {
+        bytes: Vec::new(),
+        left: size.saturating_add(VALUE_SPARE),
+    };
+    serde_json::to_writer(&mut text, value)
+        .and_then(|()| serde_json::from_slice(&text.bytes))
         .map_err(|error| TemplateError::Failed(format!("its value is no JSON: {error}")))
 }
 
-/// Refuses a template that could need more memory than its length times what it is given.
-///
-/// # Errors
-/// What it may not hold.
-pub fn check_template(source: &str) -> Result<(), TemplateError> {
-    // A comment or raw text would hide where code begins.
-    if source.contains("{#") {
-        return Err(TemplateError::Multiplies("a comment".to_owned()));
-    }
-    let mut joins = 0;
-    let mut rest = source;
-    while let Some(at) = rest.find("{{").into_iter().chain(rest.find("{%")).min() {
-        let (opening, code) = rest[at..].split_at(2);
-        if opening == "{%" {
-            let word = code.trim_start_matches(|c: char| c == '-' || c == '+' || c.is_whitespace());
-            let word = &word[..ident(word)];
-            if !STATEMENTS.contains(&word) {
-                return Err(TemplateError::Multiplies(format!("`{{% {word} %}}`")));
-            }
-        }
-        let closing = if opening == "{{" { "}}" } else { "%}" };
-        rest = &code[scan(code, Some(closing), &mut joins)?..];
-    }
-    Ok(())
+/// The bytes of a value as JSON.
+fn size_of(values: &serde_json::Value) -> usize {
+    let mut text = Counted(0);
+    // Writing to a counter does not fail, and a JSON value is JSON.
+    serde_json::to_writer(&mut text, values).ok();
+    text.0
 }
 
-/// The same for an expression.
-///
-/// # Errors
-/// What it may not hold.
-pub fn check_expression(source: &str) -> Result<(), TemplateError> {
-    scan(source, None, &mut 0).map(drop)
-}
+/// Counts what is written.
+struct Counted(usize);
 
-/// Looks at code up to `closing`, or to its end; gives where that is.
-fn scan(code: &str, closing: Option<&str>, joins: &mut usize) -> Result<usize, TemplateError> {
-    let mut quote = None;
-    let mut at = 0;
-    while let Some(character) = code[at..].chars().next() {
-        let next = at + character.len_utf8();
-        match (quote, character) {
-            (Some(_), '\\') => {
-                at = next + code[next..].chars().next().map_or(0, char::len_utf8);
-                continue;
-            }
-            (Some(open), _) if open == character => quote = None,
-            (Some(_), _) => {}
-            (None, '"' | '\'') => quote = Some(character),
-            (None, _) if closing.is_some_and(|closing| code[at..].starts_with(closing)) => {
-                return Ok(at);
-            }
-            (None, '*') => return Err(TemplateError::Multiplies("`*`".to_owned())),
-            (None, '~' | '+') => {
-                *joins += 1;
-                if *joins > JOINS_MAX {
-                    return Err(TemplateError::Multiplies(format!(
-                        "more than {JOINS_MAX} times `~` or `+`"
-                    )));
-                }
-            }
-            (None, '|') => {
-                let filter = code[next..].trim_start();
-                let filter = &filter[..ident(filter)];
-                if MULTIPLIES.contains(&filter) {
-                    return Err(TemplateError::Multiplies(format!("the filter `{filter}`")));
-                }
-            }
-            (None, _) => {}
-        }
-        at = next;
+impl io::Write for Counted {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0 += bytes.len();
+        Ok(bytes.len())
     }
-    Ok(code.len())
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
 }
 
-fn ident(text: &str) -> usize {
-    text.find(|c: char| !c.is_alphanumeric() && c != '_')
-        .unwrap_or(text.len())
+/// Keeps what is written, up to a limit.
+struct Limited {
+    bytes: Vec<u8>,
+    left: usize,
+}
+
+impl io::Write for Limited {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.left = self
+            .left
+            .checked_sub(bytes.len())
+            .ok_or_else(|| io::Error::other("it is too large"))?;
+        self.bytes.extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
 }
 
 fn environment(source: &str) -> Result<Environment<'static>, TemplateError> {
@@ -204,7 +235,7 @@ fn environment(source: &str) -> Result<Environment<'static>, TemplateError> {
     }
     let mut environment = Environment::new();
     // `map` takes a filter by its name, as text.
-    for filter in MULTIPLIES {
+    for filter in bounds::MULTIPLIES {
         environment.remove_filter(filter);
     }
     environment.set_undefined_behavior(UndefinedBehavior::Strict);
@@ -223,6 +254,12 @@ fn segment(value: &Value) -> Result<String, Error> {
     }
     if value.as_str().is_none() && value.as_object().is_some() {
         return Err(refused("a part of the path is neither text nor a number"));
+    }
+    if value.kind() == ValueKind::Number && !value.is_integer() {
+        // What JSON wrote as 1.10 or with thirty digits would come out as another text.
+        return Err(refused(
+            "a part of the path is a number that is no whole one, or too large; make it text",
+        ));
     }
     let text = value.to_string();
     match text.as_str() {
@@ -252,6 +289,7 @@ mod tests {
     fn rendered(template: &str) -> Result<String, String> {
         let call = json!({ "call": { "key": "site:42", "body": {
             "owner": "ada", "name": "a/b c", "n": 7, "empty": "", "dots": "..", "list": [1], "none": null, "ü": "ü",
+            "half": 1.5, "huge": 12_345_678_901_234_567_890_123.0, "long": "x".repeat(1000),
         }}});
         render_path(template, &call).map_err(|error| error.to_string())
     }
@@ -283,6 +321,16 @@ mod tests {
             ("/{{ call.body.missing.deeper }}", "undefined"),
             ("{{ call.key }}", "exactly one"),
             ("/../x", "segment"),
+            ("/{{ call.body.half }}", "no whole one"),
+            ("/{{ call.body.huge }}", "no whole one"),
+            (
+                "/{% for i in range(100) %}{{ call.body.long }}{% endfor %}",
+                "8000 are allowed",
+            ),
+            (
+                "/{% set n = namespace(x='a') %}{% for i in range(60) %}{% set n.x = n.x ~ n.x %}{% endfor %}",
+                "any size",
+            ),
             ("/{{ call.key", "syntax error"),
             ("/{% for i in range(100000) %}x{% endfor %}", "fuel"),
         ] {
@@ -313,7 +361,34 @@ mod tests {
         assert_eq!(value("response.body.text"), Ok(Some(json!(""))));
         assert!(value("response.body.missing.deeper").is_err());
         assert!(value("response.nothing.at.all").is_err());
-        assert!(value("'x' * 100000000000").is_err());
+        for hostile in [
+            "'x' * 100000000000",
+            "('x' * 10000)|replace('x', 'x' * 10000)",
+            "[1] * 1000000000",
+            "range(1000000000)|list",
+            "'%1000000000s'|format('x')",
+            // Lazy: it costs no fuel, and is gigabytes as soon as it is written down.
+            "[range(100000)] * 100000",
+        ] {
+            assert!(value(hostile).is_err(), "{hostile}");
+        }
+    }
+
+    #[test]
+    fn what_is_not_there_is_told_before_use() {
+        let names = ["response", "call"];
+        assert_eq!(
+            check_expression("response.body if call.key", &names),
+            Ok(())
+        );
+        assert_eq!(check_expression("range(3)|first", &names), Ok(()));
+        let said = |text| check_expression(text, &names).unwrap_err();
+        assert!(said("respnse").contains("`respnse` is not known here"));
+        assert!(said("response.").contains("does not compile"));
+        assert!(said(&"1".repeat(SOURCE_MAX + 1)).contains("allowed"));
+        let said = |text| check_path(text, &["call"]).unwrap_err();
+        assert!(said("/{{ response.x }}").contains("`response` is not known here"));
+        assert!(said("x").contains("one `/`"));
     }
 
     #[test]

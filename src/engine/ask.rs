@@ -12,24 +12,27 @@ use super::{
     recorder::{stored_body, stored_headers, stored_text},
 };
 use crate::{
-    config::Probe,
+    config::{Probe, Retry, duration_of},
     domain::{
         decision::ParkReason,
         evidence::{Answer, Evidence, NotSent},
         outcome::Trouble,
         probe::{AfterProbe, Asked, Body, Verdict, after, judge},
         request::Request,
-        template::render_path,
+        template::{check_expression, check_path, render_path},
     },
     observe::Observation,
     store::{
         doubt::DoubtRow,
-        probe::{AskedCall, ProbeNext, ProbeRecord},
+        probe::{AskedCall, ProbeNext, ProbeRecord, ProbeRecorded},
     },
 };
 
 /// Of an answer that decided nothing, people see this much.
 const EXCERPT_BYTES: usize = 2000;
+
+/// A row may ask for no longer patience than this.
+const SETTLE_MAX: Duration = Duration::from_secs(366 * 24 * 3600);
 
 /// A call in doubt whose turn to be asked about is taken.
 #[derive(Debug)]
@@ -46,7 +49,7 @@ pub(super) async fn ask(context: Shared, lane: Arc<Lane>, question: Question, sl
     let started = Instant::now();
     let prepared = probe_of(&call, leaf.probe.as_ref()).and_then(|probe| {
         let values = serde_json::json!({ "call": call.seen });
-        let path = render_path(&probe.path, &values).map_err(|flaw| flaw.to_string())?;
+        let path = render_path(&probe.path, &values).map_err(|flaw| format!("path: {flaw}"))?;
         Ok((probe, path))
     });
     let record = match prepared {
@@ -57,16 +60,9 @@ pub(super) async fn ask(context: Shared, lane: Arc<Lane>, question: Question, sl
         }
         Ok((probe, path)) => {
             let evidence = exchange(&context, &lane, &probe.method, path, &call).await;
-            listen_to(&context, &lane, &evidence);
+            listen_to(&context, &lane, call.credential.as_deref(), &evidence);
             let verdict = judge(&evidence, probe.found.as_deref(), &call.seen);
-            judged(
-                &doubt,
-                &call,
-                &probe,
-                evidence,
-                &verdict,
-                &leaf.retry.schedule,
-            )
+            judged(&doubt, &call, &probe, evidence, &verdict, &leaf.retry)
         }
     };
     let (next, unclear, status, history, said) = record;
@@ -99,14 +95,22 @@ fn probe_of(call: &AskedCall, leaf: Option<&Probe>) -> Result<Probe, String> {
             .cloned()
             .ok_or_else(|| "there is none any more".to_owned());
     };
-    let text = |name: &str| own.get(name).and_then(Value::as_str).map(str::to_owned);
-    let settle = match text("settle") {
+    let own = own.as_ref().map_err(Clone::clone)?;
+    // What is there and is not understood must not count as absent: without `found`, anything is found.
+    let text = |name: &str| match own.get(name) {
+        None => Ok(None),
+        Some(Value::String(text)) => Ok(Some(text.clone())),
+        Some(other) => Err(format!("{name}: {other} is no text")),
+    };
+    let settle = match text("settle")? {
         None => leaf.map_or(crate::config::DEFAULT_SETTLE, |leaf| leaf.settle),
-        Some(settle) => settle
-            .parse::<jiff::SignedDuration>()
-            .ok()
-            .and_then(|settle| Duration::try_from(settle).ok())
-            .ok_or_else(|| format!("settle: {settle:?} is no duration such as \"30s\""))?,
+        Some(settle) => duration_of(&settle)
+            .and_then(|time| {
+                let fits = time <= SETTLE_MAX;
+                fits.then_some(time)
+                    .ok_or_else(|| format!("{settle:?} is longer than a year"))
+            })
+            .map_err(|flaw| format!("settle: {flaw}"))?,
     };
     let max_probes = match own.get("max_probes") {
         None => leaf.map_or(crate::config::DEFAULT_MAX_PROBES, |leaf| leaf.max_probes),
@@ -116,10 +120,16 @@ fn probe_of(call: &AskedCall, leaf: Option<&Probe>) -> Result<Probe, String> {
             .filter(|number| *number > 0)
             .ok_or_else(|| format!("max_probes: {number} is no whole number above 0"))?,
     };
+    let path = text("path")?.ok_or("path: it has none")?;
+    check_path(&path, &["call"]).map_err(|flaw| format!("path: {flaw}"))?;
+    let found = text("found")?;
+    if let Some(found) = &found {
+        check_expression(found, &["response", "call"]).map_err(|flaw| format!("found: {flaw}"))?;
+    }
     Ok(Probe {
-        method: text("method").unwrap_or_else(|| "GET".to_owned()),
-        path: text("path").ok_or("path: it has none")?,
-        found: text("found"),
+        method: text("method")?.unwrap_or_else(|| "GET".to_owned()),
+        path,
+        found,
         settle,
         max_probes,
     })
@@ -133,14 +143,9 @@ async fn exchange(
     call: &AskedCall,
 ) -> Evidence {
     let settings = lane.settings();
-    let unanswered = |error: &str| {
-        Evidence::Unanswered(crate::domain::evidence::Unanswered {
-            error: error.to_owned(),
-            status: None,
-        })
-    };
+    let not_known = |why: &str| Evidence::NotSent(NotSent::Refused(why.to_owned()));
     let Ok(auth) = settings.leaf.secrets.auth_for(call.credential.as_deref()) else {
-        return Evidence::NotSent(NotSent::Refused("its credential is not there".to_owned()));
+        return not_known("its credential is not there");
     };
     let request = Request {
         method: method.to_owned(),
@@ -158,25 +163,29 @@ async fn exchange(
         .send(&request, auth.as_ref(), settings.leaf.timeout, &may_send);
     tokio::select! {
         evidence = sending => evidence,
-        () = context.stop.waiting.cancelled() => unanswered("the sidecar was stopped while it asked"),
+        // It changes nothing at the leaf: another instance asks again.
+        () = context.stop.waiting.cancelled() => not_known("the sidecar was stopped while it asked"),
     }
 }
 
-/// What the probe says about the leaf as a whole: where no call is left to try it, this is what closes its breaker.
-fn listen_to(context: &Shared, lane: &Lane, evidence: &Evidence) {
-    let change = match evidence {
-        Evidence::Answered(_) => lane.reached(),
-        Evidence::NotSent(NotSent::Unconnected(_)) => lane.heard("", Some(Trouble::Connection)),
-        Evidence::NotSent(_) | Evidence::Unanswered(_) => None,
+/// What the probe says about the leaf as a whole.
+fn listen_to(context: &Shared, lane: &Lane, credential: Option<&str>, evidence: &Evidence) {
+    let trouble = match evidence {
+        Evidence::Answered(answer) if matches!(answer.status, 401 | 407) => {
+            context.nudges.credentials.give();
+            Some(Trouble::Credential)
+        }
+        Evidence::Answered(_) => None,
+        Evidence::NotSent(NotSent::Unconnected(_)) => Some(Trouble::Connection),
+        Evidence::NotSent(_) | Evidence::Unanswered(_) => return,
     };
-    if let Some(change) = change {
+    if let Some(change) = lane.heard(credential.unwrap_or_default(), trouble) {
         context.observer.emit(Observation::Breaker {
             leaf: &lane.name,
             open: change.open,
             why: &change.why,
         });
         context.nudges.members.give();
-        context.nudges.work.give();
     }
 }
 
@@ -195,12 +204,13 @@ fn judged(
     probe: &Probe,
     evidence: Evidence,
     verdict: &Verdict,
-    schedule: &crate::domain::schedule::Schedule,
+    retry: &Retry,
 ) -> Judged {
     let counts = matches!(verdict, Verdict::Unclear { counts: true, .. });
     let unclear = u32::from(counts);
     let asked = Asked {
         exists: doubt.exists,
+        first: doubt.tries <= 1,
         until_settled: match doubt.since_alive {
             Ok(since) => probe.settle.saturating_sub(since),
             Err(ahead) => probe.settle + ahead,
@@ -227,7 +237,7 @@ fn judged(
             let why = "what is there is not this call's".to_owned();
             ("absent", Some(("probe_absent", Some(why), excerpt)))
         }
-        Verdict::Unclear { why, .. } => {
+        Verdict::Unclear { why, .. } | Verdict::Unaskable(why) => {
             let why = Some(stored_text(why));
             ("unclear", Some(("probe_unclear", why, excerpt)))
         }
@@ -235,8 +245,16 @@ fn judged(
     let next = match after(verdict, &asked) {
         AfterProbe::Adopt { body, weak } => adopt(call, evidence, body, weak),
         AfterProbe::NotExecuted => ProbeNext::NotExecuted,
-        AfterProbe::Again(Some(delay)) => ProbeNext::Again(delay),
-        AfterProbe::Again(None) => ProbeNext::Again(schedule.delay(doubt.unclear + 1, None)),
+        AfterProbe::Again(delay) => ProbeNext::Again(delay),
+        AfterProbe::Backoff { counts, not_before } => {
+            let failures = if counts {
+                doubt.unclear + 1
+            } else {
+                retry.schedule.failures_within(doubt.in_doubt_for)
+            };
+            let at_least = not_before.map(|wanted| wanted.min(retry.retry_after_max));
+            ProbeNext::Again(retry.schedule.delay(failures, at_least))
+        }
         AfterProbe::Park(reason) => ProbeNext::Park(reason.as_str()),
         AfterProbe::Rejected => ProbeNext::Rejected,
     };
@@ -254,14 +272,16 @@ fn adopt(call: &AskedCall, evidence: Evidence, body: Body, weak: bool) -> ProbeN
             truncated: false,
         },
     };
+    let truncated = answer.truncated && body == Body::Whole;
     let (body, body_raw) = match body {
-        Body::Whole => stored_body(answer.body.to_vec(), answer.truncated),
+        Body::Whole => stored_body(answer.body.to_vec(), truncated),
         Body::Value(value) => stored_body(value.to_string().into_bytes(), false),
     };
     ProbeNext::Adopt {
         headers: stored_headers(answer.headers),
         body,
         body_raw,
+        truncated,
         weak,
         request_hash: call.request_hash,
     }
@@ -294,17 +314,33 @@ async fn write(
             }
         }
     };
-    let Some((state, may_fail_batch)) = recorded else {
+    let Some(recorded) = recorded else {
         return;
     };
-    let leaf = lane.name.as_str();
-    match state.as_str() {
+    told(context, lane.name.as_str(), doubt, call, &record, &recorded);
+}
+
+/// Tells everyone who wants to know.
+fn told(
+    context: &Shared,
+    leaf: &str,
+    doubt: &DoubtRow,
+    asked: &AskedCall,
+    record: &ProbeRecord,
+    recorded: &ProbeRecorded,
+) {
+    let call = asked.call;
+    match recorded.state.as_str() {
+        "confirmed" if recorded.stood => context.observer.emit(Observation::Prior { leaf, call }),
         "confirmed" => {
             let how = if doubt.exists { "exists" } else { "probe" };
-            let call = call.call;
-            context
-                .observer
-                .emit(Observation::Adopted { leaf, call, how });
+            let weak = matches!(record.next, ProbeNext::Adopt { weak: true, .. });
+            context.observer.emit(Observation::Adopted {
+                leaf,
+                call,
+                how,
+                weak,
+            });
             context
                 .news
                 .results
@@ -316,22 +352,24 @@ async fn write(
                 ProbeNext::Park(reason) => Some(reason),
                 _ => None,
             };
-            let call = call.call;
             context.observer.emit(Observation::Moved {
                 leaf,
                 call,
                 state,
                 reason,
             });
-            context.call_news();
-            context.nudges.work.give();
+            match state {
+                "pending" => context.nudges.work.give(),
+                "in_doubt" => {}
+                _ => context.call_news(),
+            }
         }
     }
-    if may_fail_batch {
+    if recorded.may_fail_batch {
         context.nudges.batch.give();
     }
-    let ended = !matches!(state.as_str(), "pending" | "in_doubt" | "parked");
-    if let (true, Some(key)) = (ended, &call.ordering_key) {
+    let ended = !matches!(recorded.state.as_str(), "pending" | "in_doubt" | "parked");
+    if let (true, Some(key)) = (ended, &asked.ordering_key) {
         context.head_ended((leaf.to_owned(), key.clone()));
     }
 }

@@ -19,7 +19,7 @@ use super::{
     recorder::{self, Recorded},
 };
 use crate::{
-    config::Auth,
+    config::{Auth, Replays},
     domain::{
         call::{Claimed, Duty},
         decision::{Decision, FailReason, ParkReason, Policy, Standing, decide, is_safe},
@@ -140,6 +140,11 @@ async fn send(
             has_probe,
             keyed: dedups,
             safe: is_safe(&request.method),
+            replayed: matches!(evidence, Evidence::Answered(_))
+                && leaf
+                    .idempotency
+                    .as_ref()
+                    .is_some_and(|dialect| dialect.replays == Replays::All),
         },
         outcome,
     );

@@ -92,27 +92,6 @@ impl Breaker {
         Ok(())
     }
 
-    /// Whether a probe may go: it looks at the leaf's own breaker alone, and can be the one call that tries.
-    pub(crate) fn admit_probe(&mut self, now: Instant, try_for: Duration) -> Result<(), Kept> {
-        match self.permit(now) {
-            Permit::All => Ok(()),
-            Permit::None(_) => Err(Kept),
-            Permit::One => {
-                self.leaf = Some(State::Trying(now + try_for));
-                Ok(())
-            }
-        }
-    }
-
-    /// The leaf has answered a probe; that says nothing about credentials.
-    pub(crate) fn reached(&mut self) -> Option<Change> {
-        self.failed_connections = 0;
-        self.leaf.take().map(|_open| Change {
-            open: false,
-            why: "it answers".to_owned(),
-        })
-    }
-
     /// An attempt has ended: with this trouble, or with an answer (`None`).
     pub(crate) fn heard(
         &mut self,
@@ -210,24 +189,6 @@ mod tests {
                 .heard("", None, later)
                 .is_some_and(|change| !change.open)
         );
-        assert_eq!(breaker.permit(later), Permit::All);
-    }
-
-    #[test]
-    fn a_probe_can_be_the_one_that_tries_and_closes_it() {
-        let now = Instant::now();
-        let mut breaker = Breaker::default();
-        for _ in 0..5 {
-            drop(breaker.heard("", Some(Trouble::Connection), now));
-        }
-        assert!(breaker.admit_probe(now, OPEN_FOR).is_err());
-        let later = now + OPEN_FOR;
-        assert_eq!(breaker.admit_probe(later, OPEN_FOR), Ok(()));
-        assert!(
-            breaker.admit_probe(later, OPEN_FOR).is_err(),
-            "only one tries"
-        );
-        assert!(breaker.reached().is_some_and(|change| !change.open));
         assert_eq!(breaker.permit(later), Permit::All);
     }
 

@@ -125,8 +125,11 @@ impl Dispatcher {
             return sooner(poll, look_again);
         }
         let claimed = self.claim(&wants).await;
-        for lane in self.context.lanes.all() {
-            lane.claim_is_over();
+        for want in &wants {
+            let lane = self.context.lanes.get(&want.leaf);
+            if lane.is_some_and(|lane| lane.round_over()) {
+                self.context.nudges.doubt.give();
+            }
         }
         match claimed {
             Ok(Round {
@@ -233,9 +236,7 @@ impl Dispatcher {
     /// Whether the lane took all that it wanted and can take more now.
     fn has_more(&self, want: &Want) -> bool {
         let lane = self.context.lanes.get(&want.leaf);
-        lane.is_some_and(|lane| {
-            lane.has_backlog() && !matches!(lane.want(Instant::now()), Err(None))
-        })
+        lane.is_some_and(|lane| lane.has_backlog() && lane.could_take(Instant::now()))
     }
 
     fn start(&self, lane: Arc<Lane>, call: Claimed, term: u64, claimed: BootTime) {

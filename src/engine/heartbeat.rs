@@ -249,7 +249,9 @@ impl Heartbeat {
                 .rate
                 .map(|rate| if now == 0 { 0.0 } else { rate / of });
             let grew = now > lane.share();
-            within &= lane.set_share(now, rate);
+            lane.set_share(now, rate);
+            // A claim under way still counts with the share that it began with.
+            within &= lane.taken() <= now;
             let metrics = context.observer.metrics();
             metrics
                 .concurrency_limit

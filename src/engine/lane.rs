@@ -54,12 +54,14 @@ struct State {
     bucket: Bucket,
     rate_limited: bool,
     since_aged: u32,
-    /// Slots that the claim under way may still take.
-    promised: u32,
-    /// A probe has found no place.
+    /// Slots that a claim under way may fill.
+    reserved: u32,
+    /// Probes among what is in flight.
+    probes: u32,
+    /// A call in doubt found no slot for its probe: the next claim leaves one.
     probe_waits: bool,
-    /// Calls were claimed since the last probe got a place: the next place is a probe's, if one waits.
-    claimed_since_probe: bool,
+    /// The last slot was taken by a probe.
+    probed_last: bool,
 }
 
 /// What an instance publishes of a lane.
@@ -84,9 +86,10 @@ impl Lane {
                 bucket: Bucket::new(Instant::now()),
                 rate_limited: false,
                 since_aged: 0,
-                promised: 0,
+                reserved: 0,
+                probes: 0,
                 probe_waits: false,
-                claimed_since_probe: false,
+                probed_last: false,
             }),
         }
     }
@@ -103,34 +106,48 @@ impl Lane {
         self.in_flight.load(Ordering::SeqCst)
     }
 
+    /// What is under way, and what a claim under way may add.
+    pub(crate) fn taken(&self) -> u32 {
+        self.in_flight() + self.state().reserved
+    }
+
     pub(crate) fn share(&self) -> u32 {
         self.share.load(Ordering::SeqCst)
     }
 
-    /// Sets this instance's share of the leaf's limits. Gives whether it keeps within it: calls under way
-    /// and those that a claim under way may take, since its slots were counted by the former share.
-    pub(crate) fn set_share(&self, concurrency: u32, rate: Option<f64>) -> bool {
-        let mut state = self.state();
+    /// Sets this instance's share of the leaf's limits.
+    pub(crate) fn set_share(&self, concurrency: u32, rate: Option<f64>) {
         self.share.store(concurrency, Ordering::SeqCst);
         if let Some(rate) = rate {
-            state.bucket.set_rate(rate, Instant::now());
+            self.state().bucket.set_rate(rate, Instant::now());
         }
-        self.in_flight() + state.promised <= concurrency
     }
 
-    /// The claim is over: what it took has its slots.
-    pub(crate) fn claim_is_over(&self) {
-        self.state().promised = 0;
-    }
-
-    /// What it can take now, or when to look again. The slots are promised until [`Self::claim_is_over`].
+    /// What it can take now, or when to look again. The slots are kept for the claim until [`Self::round_over`].
     pub(crate) fn want(&self, now: Instant) -> Result<Want, Option<Instant>> {
+        let mut state = self.state();
+        let want = self.look(&mut state, now);
+        match &want {
+            Ok(want) => state.reserved = want.slots,
+            // Nobody has looked what waits: the next slot that becomes free is to be offered.
+            Err(None) => self.backlog.store(true, Ordering::SeqCst),
+            Err(Some(_)) => {}
+        }
+        want
+    }
+
+    /// Whether it could take more now.
+    pub(crate) fn could_take(&self, now: Instant) -> bool {
+        !matches!(self.look(&mut self.state(), now), Err(None))
+    }
+
+    fn look(&self, state: &mut State, now: Instant) -> Result<Want, Option<Instant>> {
         let settings = self.settings();
         let leaf = &settings.leaf;
-        let mut state = self.state();
-        // Calls and probes take turns where there is too little room for both.
-        let kept = u32::from(state.probe_waits && state.claimed_since_probe);
-        let free = self.share().saturating_sub(self.in_flight() + kept);
+        let mut free = self.share().saturating_sub(self.in_flight());
+        // Where both calls and probes wait, a single slot is taken in turns.
+        let left = u32::from(state.probe_waits && !(self.share() == 1 && state.probed_last));
+        free = free.saturating_sub(left);
         let mut slots = match state.breaker.permit(now) {
             Permit::All => free,
             Permit::One => free.min(1),
@@ -138,7 +155,7 @@ impl Lane {
         };
         state.rate_limited = false;
         if leaf.rate.is_some() {
-            let tokens = state.bucket.available(now).saturating_sub(kept);
+            let tokens = state.bucket.available(now).saturating_sub(left);
             state.rate_limited = tokens < slots;
             slots = slots.min(tokens);
         }
@@ -146,7 +163,6 @@ impl Lane {
             // A slot that becomes free wakes the dispatcher; a token has to be waited for.
             return Err(state.rate_limited.then(|| now + state.bucket.next()));
         }
-        state.promised = slots;
         let blocked = state.breaker.blocked(now);
         let mut credentials = leaf.secrets.names();
         credentials.push(String::new());
@@ -166,51 +182,56 @@ impl Lane {
         })
     }
 
-    /// A place for a probe, where one is free and its breaker and its rate allow it.
-    pub(crate) fn take_slot(self: &Arc<Self>, nudges: &Nudges) -> Result<Slot, NoSlot> {
+    /// A place for a probe with that credential, where one is free and breaker and rate allow it. While calls
+    /// wait too, probes leave them half of the share, and take turns with them for a single slot.
+    pub(crate) fn take_probe_slot(
+        self: &Arc<Self>,
+        credential: &str,
+        nudges: &Nudges,
+    ) -> Option<Slot> {
         let mut state = self.state();
         let now = Instant::now();
         let settings = self.settings();
+        let free = self.share() > self.in_flight() + state.reserved;
+        let turn = !self.has_backlog()
+            || if self.share() > 1 {
+                state.probes < self.share() / 2
+            } else {
+                !state.probed_last
+            };
         let rated = settings.leaf.rate.is_some();
-        if self.share() <= self.in_flight() + state.promised
-            || (rated && state.bucket.available(now) == 0)
-        {
-            return Err(NoSlot::Full);
+        if !free || !turn || (rated && state.bucket.available(now) <= state.reserved) {
+            // A breaker keeps both back, and a claim must not wait for a probe that can't go either.
+            state.probe_waits = !matches!(state.breaker.permit(now), Permit::None(_));
+            return None;
         }
-        state
-            .breaker
-            .admit_probe(now, settings.leaf.timeout)
-            .map_err(|Kept| NoSlot::KeptBack)?;
+        state.probe_waits = false;
+        let timeout = settings.leaf.timeout;
+        state.breaker.admit(credential, now, timeout).ok()?;
         if rated {
             state.bucket.take(1);
         }
-        state.claimed_since_probe = false;
-        Ok(Slot::take(self, nudges))
+        state.probes += 1;
+        state.probed_last = true;
+        drop(state);
+        Some(Slot::new(self, nudges, true))
     }
 
-    /// Whether a probe waits for a place, as the latest look at the calls in doubt has shown.
-    pub(crate) fn probe_waits(&self, waits: bool) {
-        self.state().probe_waits = waits;
-    }
-
-    fn keeps_a_place_for_a_probe(&self) -> bool {
-        let state = self.state();
-        state.probe_waits && state.claimed_since_probe
-    }
-
-    /// See [`Breaker::reached`].
-    pub(crate) fn reached(&self) -> Option<Change> {
-        self.state().breaker.reached()
+    /// A round of claiming is over: what it took has its slots. Says whether a probe waits for one.
+    pub(crate) fn round_over(&self) -> bool {
+        let mut state = self.state();
+        state.reserved = 0;
+        state.probe_waits
     }
 
     /// So many of the wanted calls were claimed.
     pub(crate) fn claimed(&self, want: &Want, calls: u32) {
         self.backlog.store(calls >= want.slots, Ordering::SeqCst);
         let mut state = self.state();
+        state.probed_last = false;
         if self.settings().leaf.rate.is_some() {
             state.bucket.take(calls);
         }
-        state.claimed_since_probe |= calls > 0;
         state.since_aged = if want.aged > 0 {
             0
         } else {
@@ -261,41 +282,44 @@ impl Lane {
     }
 }
 
-/// A place for one call under way. Given back when dropped, so a panic costs no place.
+/// A place for one call under way, or for a probe. Given back when dropped, so a panic costs no place.
 #[derive(Debug)]
 pub(crate) struct Slot {
     lane: Arc<Lane>,
+    probe: bool,
     freed: Nudge,
-    doubt: Nudge,
-}
-
-/// Why there is no place for a probe now.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum NoSlot {
-    /// All are taken, or the rate is used up.
-    Full,
-    /// The leaf's breaker is open.
-    KeptBack,
+    probe_may_go: Nudge,
 }
 
 impl Slot {
+    /// For a claimed call.
     pub(crate) fn take(lane: &Arc<Lane>, nudges: &Nudges) -> Self {
+        Self::new(lane, nudges, false)
+    }
+
+    fn new(lane: &Arc<Lane>, nudges: &Nudges, probe: bool) -> Self {
         lane.in_flight.fetch_add(1, Ordering::SeqCst);
         Self {
             lane: Arc::clone(lane),
+            probe,
             freed: nudges.slot.clone(),
-            doubt: nudges.doubt.clone(),
+            probe_may_go: nudges.doubt.clone(),
         }
     }
 }
 
 impl Drop for Slot {
     fn drop(&mut self) {
-        self.lane.in_flight.fetch_sub(1, Ordering::SeqCst);
-        if self.lane.keeps_a_place_for_a_probe() {
-            self.doubt.give();
+        let mut state = self.lane.state();
+        if self.probe {
+            state.probes = state.probes.saturating_sub(1);
         }
-        if self.lane.backlog.load(Ordering::SeqCst) {
+        self.lane.in_flight.fetch_sub(1, Ordering::SeqCst);
+        if state.probe_waits {
+            self.probe_may_go.give();
+        }
+        drop(state);
+        if self.lane.has_backlog() {
             self.freed.give();
         }
     }
@@ -351,14 +375,6 @@ impl Lanes {
             .cloned()
     }
 
-    /// The leaf as metrics and logs name it: what rows name and no configuration does is no label.
-    pub(crate) fn label<'name>(&self, name: &'name str) -> &'name str {
-        match self.get(name) {
-            Some(_) => name,
-            None => UNKNOWN,
-        }
-    }
-
     pub(crate) fn names(&self) -> Vec<String> {
         self.lanes
             .read()
@@ -366,5 +382,13 @@ impl Lanes {
             .keys()
             .cloned()
             .collect()
+    }
+
+    /// The leaf as metrics and logs name it: what rows name and no configuration does is no label.
+    pub(crate) fn label<'name>(&self, name: &'name str) -> &'name str {
+        match self.get(name) {
+            Some(_) => name,
+            None => UNKNOWN,
+        }
     }
 }

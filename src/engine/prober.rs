@@ -7,7 +7,7 @@
 //! A probe takes one of the leaf's slots and waits behind its breaker, like an attempt. It changes nothing at
 //! the leaf, so it may be lost with its process: its call becomes due again.
 
-use std::{collections::BTreeSet, sync::Arc, time::Duration};
+use std::{sync::Arc, time::Duration};
 
 use tokio_util::sync::CancellationToken;
 
@@ -15,9 +15,10 @@ use super::{
     ask::{Question, ask},
     context::Shared,
     driver::{self, More, Pass},
-    lane::{Lane, NoSlot, Slot},
+    lane::{Lane, Slot},
 };
 use crate::{
+    config::Replays,
     domain::decision::{Doubt, Policy, WayOut, resolve},
     observe::Observation,
     shutdown::Tasks,
@@ -57,14 +58,10 @@ impl Pass for Prober {
         }
         let doubts = context.store.doubts(&scopes).await?;
         let mut slots = Vec::new();
-        let mut waiting = BTreeSet::new();
         let decided: Vec<(&DoubtRow, Settle)> = doubts
             .iter()
-            .filter_map(|doubt| Some((doubt, settle(context, doubt, &mut slots, &mut waiting)?)))
+            .filter_map(|doubt| Some((doubt, settle(context, doubt, &mut slots)?)))
             .collect();
-        for lane in context.lanes.all() {
-            lane.probe_waits(waiting.contains(&lane.name));
-        }
         if decided.is_empty() {
             return Ok(More::Later);
         }
@@ -133,7 +130,6 @@ fn settle(
     context: &Shared,
     doubt: &DoubtRow,
     slots: &mut Vec<(i64, Arc<Lane>, Slot)>,
-    waiting: &mut BTreeSet<String>,
 ) -> Option<Settle> {
     let lane = context.lanes.get(&doubt.leaf)?;
     let settings = lane.settings();
@@ -149,19 +145,20 @@ fn settle(
         exists: doubt.exists,
         over: doubt.over,
         within_window: doubt.within_window,
+        replays_all: leaf
+            .idempotency
+            .as_ref()
+            .is_some_and(|dialect| dialect.replays == Replays::All),
     });
     match way_out {
         WayOut::Park(reason) => Some(Settle::Park(reason.as_str())),
         WayOut::Resend => Some(Settle::Resend),
+        // Nothing is sent to a leaf that is paused.
+        WayOut::Ask if doubt.paused => None,
         WayOut::Ask => {
-            match lane.take_slot(&context.nudges) {
-                Ok(slot) => slots.push((doubt.call, Arc::clone(&lane), slot)),
-                Err(NoSlot::Full) => {
-                    waiting.insert(lane.name.clone());
-                    return None;
-                }
-                Err(NoSlot::KeptBack) => return None,
-            }
+            let credential = doubt.credential.as_deref().unwrap_or_default();
+            let slot = lane.take_probe_slot(credential, &context.nudges)?;
+            slots.push((doubt.call, Arc::clone(&lane), slot));
             Some(Settle::Ask(leaf.timeout + RECORDING))
         }
     }

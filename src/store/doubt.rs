@@ -44,6 +44,12 @@ pub struct DoubtRow {
     pub has_probe: bool,
     /// The leaf has said that the effect exists.
     pub exists: bool,
+    /// Which of the leaf's credentials.
+    pub credential: Option<String>,
+    /// The leaf is paused.
+    pub paused: bool,
+    /// How long the call has been in doubt.
+    pub in_doubt_for: Duration,
     /// Probes whose answer was unclear.
     pub unclear: u32,
     /// The time since its latest attempt can last have been alive; how long until then, where that is ahead.
@@ -99,6 +105,9 @@ impl Store {
                     max_attempts: max_attempts.map(count),
                     has_probe: column(OPERATION, row, "has_probe")?,
                     exists: column(OPERATION, row, "exists_said")?,
+                    credential: column(OPERATION, row, "credential")?,
+                    paused: column(OPERATION, row, "paused")?,
+                    in_doubt_for: seconds(column(OPERATION, row, "in_doubt_for")?),
                     unclear: count(column(OPERATION, row, "probes")?),
                     alive_until: column(OPERATION, row, "alive_until")?,
                     since_alive: if alive < 0.0 {

@@ -19,8 +19,8 @@ pub struct AskedCall {
     pub key: String,
     /// Whose turn comes after it.
     pub ordering_key: Option<String>,
-    /// The row's own probe, as it was inserted.
-    pub probe: Option<Value>,
+    /// The row's own probe, as it was inserted; or what is wrong with it.
+    pub probe: Option<Result<Value, String>>,
     /// What templates and expressions see of the call.
     pub seen: Value,
     /// Binds an adopted confirmation to the request.
@@ -58,6 +58,17 @@ pub struct ProbeRecord {
     pub took: Duration,
 }
 
+/// What became of the call.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ProbeRecorded {
+    /// The state that it is in now.
+    pub state: String,
+    /// Its effect stood already, by another word than the probe's.
+    pub stood: bool,
+    /// It ended in a way that may cancel its batch.
+    pub may_fail_batch: bool,
+}
+
 /// What follows for the call.
 #[derive(Debug, Clone)]
 pub enum ProbeNext {
@@ -69,6 +80,8 @@ pub enum ProbeNext {
         body: Option<String>,
         /// The body otherwise.
         body_raw: Option<Vec<u8>>,
+        /// Whether the body is not whole.
+        truncated: bool,
         /// Nothing told it from somebody else's.
         weak: bool,
         /// What the confirmation answers.
@@ -101,8 +114,7 @@ impl Store {
         rows.iter().map(|row| asked_call(OPERATION, row)).collect()
     }
 
-    /// Records what a probe found out. Gives the state that the call is in now, and whether that may cancel
-    /// its batch; `None` where something else decided it, or holds it.
+    /// Records what a probe found out. `None` where something else decided it, or holds it.
     ///
     /// # Errors
     /// The database did not answer, or refuses the content.
@@ -110,20 +122,22 @@ impl Store {
         &self,
         instance: &str,
         record: &ProbeRecord,
-    ) -> Result<Option<(String, bool)>, StoreError> {
+    ) -> Result<Option<ProbeRecorded>, StoreError> {
         const OPERATION: &str = "record a probe";
-        let (mut headers, mut body, mut raw, mut weak) = (None, None, None, false);
+        let (mut headers, mut body, mut raw) = (None, None, None);
+        let (mut cut, mut weak) = (false, false);
         let (mut hash, mut delay, mut reason) = (None, 0.0, None);
         let kind = match &record.next {
             ProbeNext::Adopt {
                 headers: kept,
                 body: json,
                 body_raw,
+                truncated,
                 weak: unsure,
                 request_hash,
             } => {
                 (headers, body, raw) = (Some(kept.as_str()), json.as_deref(), body_raw.as_deref());
-                (weak, hash) = (*unsure, Some(request_hash.as_slice()));
+                (cut, weak, hash) = (*truncated, *unsure, Some(request_hash.as_slice()));
                 "adopt"
             }
             ProbeNext::NotExecuted => "not_executed",
@@ -168,15 +182,17 @@ impl Store {
                     (&record.took.as_secs_f64(), Type::FLOAT8),
                     (&instance, Type::TEXT),
                     (&record.alive_until, Type::FLOAT8),
+                    (&cut, Type::BOOL),
                 ],
             )
             .await?;
         rows.first()
             .map(|row| {
-                Ok((
-                    column(OPERATION, row, "next")?,
-                    column(OPERATION, row, "may_fail_batch")?,
-                ))
+                Ok(ProbeRecorded {
+                    state: column(OPERATION, row, "next")?,
+                    stood: column(OPERATION, row, "stood")?,
+                    may_fail_batch: column(OPERATION, row, "may_fail_batch")?,
+                })
             })
             .transpose()
     }
@@ -192,6 +208,7 @@ fn asked_call(operation: &'static str, row: &Row) -> Result<AskedCall, StoreErro
         column(operation, row, "method")?,
         column(operation, row, "path")?,
     );
+    let probe: Option<&str> = column(operation, row, "probe")?;
     let body: Option<&str> = column(operation, row, "body")?;
     let body_raw: Option<&[u8]> = column(operation, row, "body_raw")?;
     let key: String = column(operation, row, "key")?;
@@ -224,7 +241,9 @@ fn asked_call(operation: &'static str, row: &Row) -> Result<AskedCall, StoreErro
         call,
         key,
         ordering_key,
-        probe: parsed("probe")?,
+        probe: probe.map(|text| {
+            serde_json::from_str(text).map_err(|error| format!("it can't be read: {error}"))
+        }),
         seen,
         request_hash: request.hash(),
         credential: column(operation, row, "credential")?,

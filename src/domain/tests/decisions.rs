@@ -44,7 +44,7 @@ fn outcomes() -> Vec<Outcome> {
 fn standings() -> Vec<Standing> {
     let mut all = Vec::new();
     for policy in POLICIES {
-        for flags in 0..16 {
+        for flags in 0..32 {
             for (spent, max_attempts) in
                 (0..5).flat_map(|spent| (1..4).map(move |max| (spent, max)))
             {
@@ -56,6 +56,7 @@ fn standings() -> Vec<Standing> {
                     has_probe: flags & 8 != 0,
                     keyed: flags & 2 != 0,
                     safe: flags & 4 != 0,
+                    replayed: flags & 16 != 0,
                 });
             }
         }
@@ -90,6 +91,7 @@ fn expected(call: &Standing, outcome: Outcome) -> Decision {
         Outcome::InDoubt if call.policy != Policy::Resend => or_ask(ParkReason::NoProbe),
         Outcome::InDoubt if last && call.safe => Decision::Fail(FailReason::AttemptsExhausted),
         Outcome::InDoubt if last => or_ask(ParkReason::AttemptsExhausted),
+        Outcome::InDoubt if call.replayed && call.in_doubt => or_ask(ParkReason::NoProbe),
         Outcome::InDoubt => Decision::Resend {
             spends: true,
             at_least: None,
@@ -163,7 +165,8 @@ fn a_doubt_is_resolved_by_the_first_reason_that_holds() {
         for (crashes, spent, max_attempts) in
             (0..6).flat_map(|crashes| (0..5).map(move |spent| (crashes, spent, 3)))
         {
-            for flags in 0..16 {
+            for flags in 0..32 {
+                let replays_all = flags & 16 != 0;
                 let (over, within_window) = (flags & 1 != 0, flags & 2 != 0);
                 let (has_probe, exists) = (flags & 4 != 0, flags & 8 != 0);
                 let doubt = Doubt {
@@ -175,6 +178,7 @@ fn a_doubt_is_resolved_by_the_first_reason_that_holds() {
                     exists,
                     over,
                     within_window,
+                    replays_all,
                 };
                 let reasons = [
                     (crashes >= CRASHES_UNTIL_SUSPECT, ParkReason::CrashSuspect),
@@ -183,6 +187,7 @@ fn a_doubt_is_resolved_by_the_first_reason_that_holds() {
                         ParkReason::NoProbe,
                     ),
                     (spent >= max_attempts, ParkReason::AttemptsExhausted),
+                    (replays_all && spent > 1, ParkReason::NoProbe),
                     (!within_window, ParkReason::KeyExpired),
                 ];
                 let first = reasons
@@ -190,7 +195,7 @@ fn a_doubt_is_resolved_by_the_first_reason_that_holds() {
                     .find(|(holds, _)| *holds)
                     .map(|(_, reason)| reason);
                 // Where the leaf can be asked, only a call that may kill its instance waits for a person.
-                let can_ask = has_probe && policy != Policy::Park;
+                let can_ask = has_probe && (policy != Policy::Park || exists);
                 let expected = match first {
                     None => WayOut::Resend,
                     Some(reason) if reason != ParkReason::CrashSuspect && can_ask => WayOut::Ask,

@@ -1,0 +1,123 @@
+//! Many calls in doubt: the leaf's limits, several instances, and a database that is away.
+
+use std::time::Duration;
+
+use super::{PROBE, QUICK, asked_and_sent, asking, post};
+use crate::harness::{Bed, leaf::Gate, proxy::Proxy, sidecar::Config, wait::until};
+
+async fn insert_many(bed: &Bed, prefix: &str, count: usize) {
+    let sql = format!(
+        "INSERT INTO leafhopper.outbox (leaf, key, path, body) \
+         SELECT 'leaf', '{prefix}' || n, '/things', jsonb_build_object('key', '{prefix}' || n) \
+           FROM generate_series(1, {count}) AS n"
+    );
+    bed.app.execute(&sql).await;
+}
+
+async fn until_confirmed(bed: &Bed, count: usize) {
+    until(&format!("{count} calls are confirmed"), async || {
+        let states = bed
+            .app
+            .rows("SELECT state, count(*) AS calls FROM leafhopper.call GROUP BY state")
+            .await;
+        let done = states.len() == 1 && states[0]["state"] == "confirmed";
+        if done && states[0]["calls"] == count {
+            Ok(())
+        } else {
+            Err(states)
+        }
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn probes_and_calls_share_the_leaf_s_slots_and_neither_starves() {
+    for slots in [1, 4] {
+        let bed = Bed::new().await;
+        bed.leaf
+            .on("/things")
+            .takes(Duration::from_millis(5))
+            .answers(201);
+        bed.leaf.on("/things").times(30).resets();
+        // A poll so seldom that only hints between the two keep them going.
+        let _sidecar = asking(&bed, &format!("concurrency = {slots}"))
+            .poll_interval("1s")
+            .start()
+            .await;
+        insert_many(&bed, "k", 200).await;
+        until_confirmed(&bed, 200).await;
+        assert!(
+            bed.leaf.most_at_once(None) <= slots,
+            "{}",
+            bed.leaf.most_at_once(None)
+        );
+        bed.leaf
+            .assert_each_effect_once((1..=200).map(|n| format!("k{n}")));
+        let requests = bed.leaf.all_requests();
+        let last_call = requests.iter().rposition(|r| r.method == "POST").unwrap();
+        let before = requests[..last_call]
+            .iter()
+            .filter(|r| r.method == "GET")
+            .count();
+        assert!(
+            before >= 20,
+            "{before} probes among the calls, {slots} slots"
+        );
+    }
+}
+
+#[tokio::test]
+async fn two_instances_ask_about_each_call_once() {
+    let bed = Bed::new().await;
+    bed.leaf.on("/things").resets();
+    let config = asking(&bed, "concurrency = 8");
+    let (_first, _second) = tokio::join!(config.start(), config.start());
+    insert_many(&bed, "k", 60).await;
+    until_confirmed(&bed, 60).await;
+    assert!(bed.leaf.most_at_once(None) <= 8);
+    for n in 1..=60 {
+        assert_eq!(asked_and_sent(&bed, &format!("k{n}")), (1, 1));
+    }
+}
+
+#[tokio::test]
+async fn what_a_probe_found_while_the_database_was_away_is_recorded_afterwards() {
+    let bed = Bed::new().await;
+    let proxy = Proxy::in_front_of(&bed.database.url).await;
+    bed.leaf.on("/things").resets();
+    let gate = Gate::closed();
+    bed.leaf
+        .on("/effects")
+        .times(1)
+        .waits_before_the_answer(&gate)
+        .answers(crate::harness::leaf::Reply::json(
+            200,
+            &serde_json::json!({ "id": 1, "key": "k" }),
+        ));
+    let sidecar = Config::new(&proxy.url(&bed.database.url))
+        .leaf("leaf", &bed.leaf.url(), &QUICK.replace("1s", "20s"))
+        .toml(&format!("[leaf.leaf.probe]\n{PROBE}"))
+        .start()
+        .await;
+    let id = bed.app.insert(post("k")).await;
+    gate.until_arrived(1).await;
+    proxy.cut();
+    gate.open();
+    until("the outage was met again and again", async || {
+        let errors = sidecar
+            .metric("leafhopper_database_errors_total", &[])
+            .await;
+        let asked = sidecar
+            .metric("leafhopper_probes_total", &["verdict=\"found\""])
+            .await;
+        if errors >= 5.0 && asked >= 1.0 {
+            Ok(())
+        } else {
+            Err((errors, asked))
+        }
+    })
+    .await;
+    proxy.restore();
+    bed.app.until_state(id, "confirmed").await;
+    assert_eq!(asked_and_sent(&bed, "k"), (1, 1));
+}
