@@ -431,6 +431,7 @@ CREATE TABLE leafhopper.dispatch (
     in_doubt_since timestamp with time zone,
     resend boolean DEFAULT false NOT NULL,
     exists_said boolean DEFAULT false NOT NULL,
+    suspect boolean DEFAULT false NOT NULL,
     cancel_requested text,
     reason text,
     last_status integer,
@@ -690,6 +691,7 @@ CREATE VIEW leafhopper.call AS
             CASE
                 WHEN (d.call_id IS NULL) THEN (o.created_at < (now() - ( SELECT stuck_after.value
                    FROM stuck_after)))
+                WHEN ((d.held = ANY (ARRAY['order'::text, 'arrived'::text])) AND waits.hold) THEN true
                 WHEN (d.held = ANY (ARRAY['batch'::text, 'order'::text, 'key'::text])) THEN false
                 WHEN (NOT (EXISTS ( SELECT
                    FROM alive a
@@ -721,6 +723,7 @@ CREATE VIEW leafhopper.call AS
                    FROM leafhopper.dispatch x
                   WHERE ((d.held = 'key'::text) AND (x.leaf = d.leaf) AND (x.key = d.key) AND (x.state = ANY (ARRAY['dispatching'::text, 'in_doubt'::text, 'parked'::text])))) AS holder) w ON (true))
      CROSS JOIN LATERAL ( SELECT COALESCE(w.live, w.hold) AS head,
+            ((w.live IS NULL) AND (w.hold IS NOT NULL)) AS hold,
             w.holder) waits);
 
 COMMENT ON VIEW leafhopper.call IS 'One row for each call, with where it stands and why.';

@@ -35,7 +35,14 @@ const CLASSES: &[&str] = &[
     "in_doubt",
     "failed",
 ];
-const STUCK: &[&str] = &["parked", "lease_over", "in_doubt", "due", "leaf_unknown"];
+const STUCK: &[&str] = &[
+    "order_held",
+    "parked",
+    "lease_over",
+    "in_doubt",
+    "due",
+    "leaf_unknown",
+];
 const BATCHES: &[&str] = &["open", "closing", "cancelling", "compensating"];
 
 /// A kind of series that can be made of a name, a help text, labels and buckets.

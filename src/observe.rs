@@ -64,7 +64,7 @@ pub(crate) enum Observation<'a> {
     /// A call ended without an attempt: expired, gave up, its batch was cancelled.
     Ended { leaf: &'a str, state: &'a str },
     /// Calls of instances that vanished are in doubt now.
-    Reclaimed { leaf: &'a str },
+    Reclaimed { leaf: &'a str, calls: u64 },
     /// Claims that nothing was sent for were given back: their commit's reply was lost, or a stop came between.
     GivenBack { calls: usize },
     /// Calls that the insert trigger had not seen were taken up.
@@ -191,13 +191,14 @@ impl Observer {
                     .with_label_values(&[leaf, state])
                     .inc();
             }
-            O::Reclaimed { leaf } => {
+            O::Reclaimed { leaf, calls } => {
                 m.attempts_total
                     .with_label_values(&[leaf, "in_doubt"])
-                    .inc();
+                    .inc_by(calls);
                 tracing::warn!(
                     call.leaf = leaf,
-                    "a call of an instance that vanished is in doubt"
+                    calls,
+                    "leaf {leaf}: {calls} calls of instances that vanished are in doubt"
                 );
             }
             O::GivenBack { calls } => tracing::warn!(calls, "{calls} claims were given back"),
@@ -368,7 +369,7 @@ impl Observer {
             }
             O::DatabaseChanged { difference } => {
                 tracing::error!(
-                    "all sending has stopped: {difference}; `leafhopper resume --all --as probe|resend` \
+                    "all sending has stopped: {difference}; `leafhopper resume --all --as probe|resend --reason …` \
                      says how to go on"
                 );
             }

@@ -172,6 +172,8 @@ CREATE TABLE leafhopper.dispatch (
     resend           boolean     NOT NULL DEFAULT false,
     -- The leaf has said that the effect exists, without showing it.
     exists_said      boolean     NOT NULL DEFAULT false,
+    -- It was pending when the database lost commits: when its turn comes, the leaf is asked first.
+    suspect          boolean     NOT NULL DEFAULT false,
     -- The reason given to cancel() while a request was under way or in doubt.
     cancel_requested text,
     reason           text,

@@ -125,6 +125,8 @@ SELECT o.id, o.leaf, o.key, o.method, o.path, o.headers, o.body, o.body_raw, o.c
            WHEN 'in_doubt' THEN d.in_doubt_since < now() - (SELECT value FROM stuck_after)
            WHEN 'pending' THEN
                CASE WHEN d.call_id IS NULL THEN o.created_at < now() - (SELECT value FROM stuck_after)
+                    -- Behind a head that has ended: nothing but a person moves it.
+                    WHEN d.held IN ('order', 'arrived') AND waits.hold THEN true
                     WHEN d.held IN ('batch', 'order', 'key') THEN false
                     WHEN NOT EXISTS (SELECT FROM alive a WHERE a.leaves ? d.leaf) THEN true
                     ELSE greatest(d.due_at, d.enqueued_at) < now() - (SELECT value FROM stuck_after)
@@ -150,7 +152,8 @@ SELECT o.id, o.leaf, o.key, o.method, o.path, o.headers, o.body, o.body_raw, o.c
              (SELECT x.call_id FROM leafhopper.dispatch x
                WHERE d.held = 'key' AND x.leaf = d.leaf AND x.key = d.key
                  AND x.state IN ('dispatching', 'in_doubt', 'parked')) AS holder) w ON true
-  CROSS JOIN LATERAL (SELECT coalesce(w.live, w.hold) AS head, w.holder) waits;
+  CROSS JOIN LATERAL (SELECT coalesce(w.live, w.hold) AS head, w.live IS NULL AND w.hold IS NOT NULL AS hold,
+                             w.holder) waits;
 
 COMMENT ON VIEW leafhopper.call IS 'One row for each call, with where it stands and why.';
 

@@ -52,7 +52,7 @@ oldest AS MATERIALIZED (
      WHERE w.aged > 0
 ),
 aged AS MATERIALIZED (
-    SELECT d.call_id, d.leaf, d.key, d.credential, 0 AS priority, 0 AS kind
+    SELECT d.call_id, d.leaf, d.key, d.credential, d.suspect, 0 AS priority, 0 AS kind
       FROM leafhopper.dispatch d
      WHERE d.call_id IN (SELECT o.call_id FROM oldest o)
        AND d.state = 'pending' AND d.held IS NULL AND d.due_at IS NULL
@@ -65,7 +65,7 @@ aged AS MATERIALIZED (
 fresh AS MATERIALIZED (
     SELECT c.*, 1 AS kind FROM want w
      CROSS JOIN LATERAL (
-        SELECT d.call_id, d.leaf, d.key, d.credential, d.priority
+        SELECT d.call_id, d.leaf, d.key, d.credential, d.suspect, d.priority
           FROM leafhopper.dispatch d
          WHERE d.leaf = w.leaf AND d.state = 'pending' AND d.held IS NULL AND d.due_at IS NULL
            AND (d.deadline IS NULL OR d.deadline > clock_timestamp())
@@ -79,7 +79,7 @@ fresh AS MATERIALIZED (
 timed AS MATERIALIZED (
     SELECT c.*, 2 AS kind FROM want w
      CROSS JOIN LATERAL (
-        SELECT d.call_id, d.leaf, d.key, d.credential, 0 AS priority
+        SELECT d.call_id, d.leaf, d.key, d.credential, d.suspect, 0 AS priority
           FROM leafhopper.dispatch d
          WHERE d.leaf = w.leaf AND d.state = 'pending' AND d.held IS NULL AND d.due_at <= clock_timestamp()
            AND (d.deadline IS NULL OR d.deadline > clock_timestamp())
@@ -95,7 +95,7 @@ timed AS MATERIALIZED (
 doubt AS MATERIALIZED (
     SELECT c.*, 3 AS kind FROM want w
      CROSS JOIN LATERAL (
-        SELECT d.call_id, d.leaf, d.key, d.credential, 0 AS priority
+        SELECT d.call_id, d.leaf, d.key, d.credential, d.suspect, 0 AS priority
           FROM leafhopper.dispatch d
          WHERE d.leaf = w.leaf AND d.state = 'in_doubt' AND d.resend AND d.due_at <= clock_timestamp()
            AND (d.deadline IS NULL OR d.deadline > clock_timestamp())
@@ -116,7 +116,7 @@ found AS MATERIALIZED (
 ),
 -- One row for each key, the one in doubt or else the lowest id.
 candidate AS MATERIALIZED (
-    SELECT f.call_id, f.leaf, f.key, f.credential, f.priority, f.kind FROM found f WHERE f.of_its_key = 1
+    SELECT f.call_id, f.leaf, f.key, f.credential, f.suspect, f.priority, f.kind FROM found f WHERE f.of_its_key = 1
 ),
 judged AS MATERIALIZED (
     SELECT c.*, w.slots, w.timeout, w.give_up,
@@ -125,6 +125,8 @@ judged AS MATERIALIZED (
                      SELECT FROM leafhopper.dispatch x
                       WHERE x.leaf = c.leaf AND x.key = c.key AND x.state IN ('dispatching', 'in_doubt', 'parked'))
                 THEN 'hold'
+                -- In the lost part of another timeline it may have been executed: a doubt, now that it is its turn.
+                WHEN c.suspect THEN 'doubt'
                 ELSE 'take' END AS verdict
       FROM candidate c JOIN want w USING (leaf)
 ),
@@ -140,13 +142,21 @@ stays AS (
     -- Others of a key that this claim takes, or that is held already.
     SELECT f.call_id, 'hold'
       FROM found f JOIN judged j USING (leaf, key) LEFT JOIN turn t ON t.call_id = j.call_id
-     WHERE f.of_its_key > 1 AND (j.verdict = 'hold' OR t.place <= t.slots)
+     WHERE f.of_its_key > 1 AND (j.verdict IN ('hold', 'doubt') OR t.place <= t.slots)
 ),
 put_off AS (
     -- What can't be sent now leaves the claim's index, so that it is not walked over again and again.
     UPDATE leafhopper.dispatch d
        SET held = CASE WHEN s.verdict = 'hold' THEN 'key' ELSE d.held END,
-           due_at = CASE WHEN s.verdict = 'defer' THEN clock_timestamp() + make_interval(secs => $10) ELSE d.due_at END
+           due_at = CASE s.verdict WHEN 'defer' THEN clock_timestamp() + make_interval(secs => $10)
+                                   WHEN 'doubt' THEN clock_timestamp()
+                                   ELSE d.due_at END,
+           state = CASE WHEN s.verdict = 'doubt' THEN 'in_doubt' ELSE d.state END,
+           in_doubt_since = CASE WHEN s.verdict = 'doubt' THEN clock_timestamp() ELSE d.in_doubt_since END,
+           alive_until = CASE WHEN s.verdict = 'doubt' THEN clock_timestamp() ELSE d.alive_until END,
+           first_claimed_at = CASE WHEN s.verdict = 'doubt' THEN coalesce(d.first_claimed_at, clock_timestamp())
+                                   ELSE d.first_claimed_at END,
+           suspect = d.suspect AND s.verdict <> 'doubt'
       FROM stays s
      WHERE d.call_id = s.call_id
     RETURNING d.call_id

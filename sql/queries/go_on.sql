@@ -1,33 +1,31 @@
--- A person said how to go on after the database changed: what was claimed or pending before is in doubt
--- (probe) or is sent (resend).
+-- A person said how to go on after the database changed: what was claimed or pending before may have been
+-- executed (probe) or was not (resend).
 -- Caller:      store/operator/leaves.rs, after act_note.sql
 -- Index:       origin_pkey
 -- Locks:       all live calls
 -- Repeatable:  yes
--- $1 bool whether pending calls are in doubt
+-- $1 bool whether these calls may have been executed
 -- $2 int8 system identifier   $3 int4 timeline   $4 text name   $5 int8 oid
 WITH origin AS (
     UPDATE leafhopper.origin
        SET changed_at = NULL, change = NULL, system_identifier = $2, timeline = $3, database_name = $4,
            database_oid = $5
 ),
--- One call of a key at the most may be in doubt: the lowest id; the others wait for it.
-pending AS MATERIALIZED (
-    SELECT DISTINCT ON (d.leaf, d.key) d.call_id
-      FROM leafhopper.dispatch d
-     WHERE $1 AND d.state = 'pending' AND d.held IS NULL
-       AND NOT EXISTS (SELECT FROM leafhopper.dispatch x
-                        WHERE x.leaf = d.leaf AND x.key = d.key AND x.state IN ('dispatching', 'in_doubt', 'parked'))
-     ORDER BY d.leaf, d.key, d.call_id
+dead AS MATERIALIZED (
+    SELECT d.call_id FROM leafhopper.dispatch d
+     WHERE d.state = 'dispatching'
+       AND NOT EXISTS (SELECT FROM leafhopper.instance i
+                        WHERE i.id = d.instance AND i.heartbeat_at + i.lease > clock_timestamp())
 )
+-- Pending calls keep their place, their turn and their time: they become doubts when the claim comes to them.
 UPDATE leafhopper.dispatch d
-   SET state = CASE WHEN d.state = 'dispatching' AND NOT $1 THEN 'pending' ELSE 'in_doubt' END,
-       in_doubt_since = CASE WHEN d.state = 'dispatching' AND NOT $1 THEN NULL
-                             ELSE coalesce(d.in_doubt_since, clock_timestamp()) END,
-       first_claimed_at = coalesce(d.first_claimed_at, clock_timestamp()),
-       alive_until = clock_timestamp(), due_at = clock_timestamp(), resend = false, probes = 0, exists_said = false
- WHERE (d.state = 'dispatching'
-        AND NOT EXISTS (SELECT FROM leafhopper.instance i
-                         WHERE i.id = d.instance AND i.heartbeat_at + i.lease > clock_timestamp()))
-    OR d.call_id IN (SELECT p.call_id FROM pending p)
+   SET suspect = d.state = 'pending' AND $1,
+       state = CASE WHEN d.state = 'pending' THEN 'pending' WHEN $1 THEN 'in_doubt' ELSE 'pending' END,
+       in_doubt_since = CASE WHEN d.state = 'dispatching' AND $1 THEN coalesce(d.in_doubt_since, clock_timestamp())
+                             WHEN d.state = 'dispatching' THEN NULL
+                             ELSE d.in_doubt_since END,
+       alive_until = CASE WHEN d.state = 'dispatching' THEN clock_timestamp() ELSE d.alive_until END,
+       due_at = CASE WHEN d.state = 'dispatching' THEN clock_timestamp() ELSE d.due_at END,
+       resend = false, probes = 0, exists_said = false
+ WHERE d.call_id IN (SELECT x.call_id FROM dead x) OR ($1 AND d.state = 'pending')
 RETURNING d.call_id

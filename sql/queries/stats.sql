@@ -13,6 +13,9 @@ SELECT d.leaf, d.state, count(*) AS calls,
        count(*) FILTER (WHERE d.state = 'dispatching'
                           AND NOT EXISTS (SELECT FROM leafhopper.instance i
                                            WHERE i.id = d.instance AND i.heartbeat_at + i.lease > now())) AS lease_over,
+       count(*) FILTER (WHERE d.held IN ('order', 'arrived')
+                          AND EXISTS (SELECT FROM leafhopper.order_hold h
+                                       WHERE h.leaf = d.leaf AND h.ordering_key = d.ordering_key)) AS order_held,
        count(*) FILTER (WHERE d.state = 'in_doubt' AND d.in_doubt_since < now() - s.value) AS long_in_doubt,
        count(*) FILTER (WHERE d.state = 'pending' AND d.held IS NULL
                           AND (greatest(d.due_at, d.enqueued_at) < now() - s.value

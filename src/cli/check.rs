@@ -212,7 +212,9 @@ async fn identity(store: &Store, findings: &mut Findings) {
     let (status, message) = match (&origin.change, origin.difference()) {
         (Some(change), _) => (
             Status::Fail,
-            format!("{change}; nothing is sent until: leafhopper resume --all --as probe|resend"),
+            format!(
+                "{change}; nothing is sent until: leafhopper resume --all --as probe|resend --reason …"
+            ),
         ),
         (None, Some(difference)) if origin.only_timeline_differs() => {
             let message = format!("{difference}; a promotion, which a running instance judges");

@@ -18,7 +18,8 @@ pub enum Format {
 /// # Errors
 /// The filter can't be read.
 pub fn start(format: Option<Format>, filter: &str) -> Result<(), String> {
-    let filter = EnvFilter::try_new(filter)
+    // The pool's own lines say again, for each connection, what the sidecar says once.
+    let filter = EnvFilter::try_new(format!("deadpool=error,{filter}"))
         .map_err(|error| format!("--log-level {filter}: {error}; for example: info"))?;
     let terminal = io::stderr().is_terminal();
     let format = format.unwrap_or(if terminal { Format::Text } else { Format::Json });

@@ -296,7 +296,9 @@ impl Context {
         if self.stop.claiming.is_cancelled() {
             Some("stopping")
         } else if self.database_changed.load(Ordering::SeqCst) {
-            Some("the database is not the one it was: leafhopper resume --all --as probe|resend")
+            Some(
+                "the database is not the one it was: leafhopper resume --all --as probe|resend --reason …",
+            )
         } else if !self.lease.runs() {
             Some("its lease does not run: the database can't be reached")
         } else if !self.claims_work.load(Ordering::SeqCst) {

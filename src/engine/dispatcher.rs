@@ -225,6 +225,10 @@ impl Dispatcher {
         }
         // Due calls were moved out of the way, or a lane can take more at once (its rate's next token).
         let put_off = claims.put_off > 0;
+        if put_off {
+            // Some of them may be doubts now.
+            self.context.nudges.doubt.give();
+        }
         let again = put_off || wants.iter().any(|want| self.has_more(want));
         Ok(Round {
             taken,

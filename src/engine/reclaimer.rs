@@ -1,7 +1,7 @@
 //! Claims that nobody works on any more: of instances that vanished, and this one's own whose commit's
 //! reply was lost.
 
-use std::sync::PoisonError;
+use std::{collections::BTreeMap, sync::PoisonError};
 
 use tokio_util::sync::CancellationToken;
 
@@ -33,9 +33,14 @@ impl Pass for Reclaimer {
             .unwrap_or_else(PoisonError::into_inner)
             .clone();
         let reclaimed = context.store.reclaim(&dead).await?;
+        let mut by_leaf = BTreeMap::new();
         for leaf in &reclaimed {
-            let leaf = context.lanes.label(leaf);
-            context.observer.emit(Observation::Reclaimed { leaf });
+            *by_leaf.entry(context.lanes.label(leaf)).or_default() += 1;
+        }
+        for (leaf, calls) in by_leaf {
+            context
+                .observer
+                .emit(Observation::Reclaimed { leaf, calls });
         }
         if !reclaimed.is_empty() {
             context.nudges.doubt.give();

@@ -55,7 +55,7 @@ pub struct StoreError {
 enum Cause {
     #[error("no connection")]
     NoConnection(#[source] Box<deadpool_postgres::PoolError>),
-    #[error("the statement failed")]
+    #[error("failed")]
     Statement(#[source] tokio_postgres::Error),
     #[error("row {row} can't be read: {flaw}")]
     Row { row: String, flaw: String },
@@ -69,7 +69,10 @@ fn describe(cause: &Cause) -> String {
     let mut text = error.to_string();
     while let Some(source) = error.source() {
         let next = source.to_string();
-        if !text.contains(&next) {
+        // What only says that there is more behind it.
+        let empty =
+            next == "db error" || next.starts_with("Error occurred while creating a new object");
+        if !empty && !text.contains(&next) {
             text.push_str(": ");
             text.push_str(&next);
         }

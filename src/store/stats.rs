@@ -18,7 +18,7 @@ pub struct Count {
     /// The age of the oldest doubt.
     pub oldest_doubt: Duration,
     /// Stuck ones by reason; the reasons are a fixed list.
-    pub stuck: [(&'static str, u64); 4],
+    pub stuck: [(&'static str, u64); 5],
 }
 
 /// What is counted apart from calls.
@@ -54,6 +54,7 @@ impl Store {
                     stuck: [
                         ("parked", number("parked")?),
                         ("lease_over", number("lease_over")?),
+                        ("order_held", number("order_held")?),
                         ("in_doubt", number("long_in_doubt")?),
                         ("due", number("long_due")?),
                     ],

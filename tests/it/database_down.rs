@@ -98,8 +98,7 @@ async fn an_outage_while_it_is_idle_is_a_few_lines_in_the_log() {
             .await
             > 0.0
     );
-    let warned =
-        |line: &Value| line["level"] == "WARN" && line["fields"]["database.operation"].is_string();
+    let warned = |line: &Value| line["level"] == "WARN" && line["database.operation"].is_string();
     let warnings: Vec<_> = sidecar
         .log()
         .into_iter()

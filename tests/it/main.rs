@@ -47,6 +47,7 @@ mod outcomes;
 mod probes;
 mod producer;
 mod queries;
+mod quiet;
 mod shutdown;
 mod state_dir;
 mod surface;

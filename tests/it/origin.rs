@@ -278,3 +278,52 @@ async fn a_claim_that_is_lost_stops_all_sending() {
     .await;
     all_sending_has_stopped(&bed.app, &bed.leaf, &sidecar, "after", "claims").await;
 }
+
+#[tokio::test]
+async fn going_on_with_probe_asks_before_anything_that_was_pending_is_sent() {
+    let bed = Bed::new().await;
+    // Executed in the commits that were lost: a plain call, and the head of an ordering key.
+    for key in ["plain", "head"] {
+        bed.leaf.has_already(key);
+    }
+    let plain = bed.app.insert(named("plain")).await;
+    let head = bed.app.insert(named("head").set("ordering_key", "o")).await;
+    let behind = bed
+        .app
+        .insert(named("behind").set("ordering_key", "o"))
+        .await;
+    bed.app
+        .execute(
+            "INSERT INTO leafhopper.outbox (leaf, key, path, not_before)
+             VALUES ('leaf', 'later', '/things', now() + interval '1 hour');
+             INSERT INTO leafhopper.origin (system_identifier, timeline, database_name, database_oid)
+             VALUES (1, 1, 'another', 1)",
+        )
+        .await;
+    let config = bed
+        .config("probe = { path = \"/effects/{{ call.key }}\", settle = \"0s\" }")
+        .dispatch(LEASE);
+    let starter = config.sidecar();
+    let resume = ["resume", "--all", "--as", "probe", "--reason", "looked"];
+    let said = starter.command(&resume).await;
+    assert!(said.status.success(), "{said:?}");
+    let _sidecar = starter.start().await;
+    for id in [plain, head, behind] {
+        bed.app.until_state(id, "confirmed").await;
+    }
+    for key in ["plain", "head"] {
+        let requests = bed.leaf.requests(key);
+        assert!(
+            requests.iter().all(|request| request.method == "GET"),
+            "{key}: {requests:?}"
+        );
+        assert_eq!(bed.app.results("leaf", key).await[0]["source"], "adopted");
+    }
+    bed.leaf.assert_each_effect_once(["behind"]);
+    let later = bed
+        .app
+        .rows("SELECT state, attempts FROM leafhopper.call WHERE key = 'later'")
+        .await;
+    assert_eq!(later, [json!({"state": "pending", "attempts": 0})]);
+    assert!(bed.leaf.requests("later").is_empty());
+}

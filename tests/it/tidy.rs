@@ -56,7 +56,7 @@ fn only_the_store_says_sql() {
         lines_of("src/").filter(|line| {
             let code = line.code();
             !line.path.starts_with("src/store/")
-                && (code.contains("tokio_postgres") || code.contains("deadpool"))
+                && (code.contains("tokio_postgres") || code.contains("deadpool_postgres"))
         }),
     );
 }

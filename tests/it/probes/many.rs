@@ -36,7 +36,8 @@ async fn probes_and_calls_share_the_leaf_s_slots_and_neither_starves() {
         let bed = Bed::new().await;
         bed.leaf
             .on("/things")
-            .takes(Duration::from_millis(5))
+            // Long enough in sum for the prober to look more than once.
+            .takes(Duration::from_millis(10 * u64::try_from(slots).unwrap()))
             .answers(201);
         bed.leaf.on("/things").times(30).resets();
         // A poll so seldom that only hints between the two keep them going.

@@ -48,10 +48,10 @@ fn faulty() -> Vec<(&'static str, Value, &'static str)> {
         ("huge number", path("/{{ call.body.huge }}"), "no whole one"),
         ("loop", path("/{% for i in range(100000) %}x{% endfor %}"), "fuel"),
         ("nested loops", path("/{% for i in range(9999) %}{% for j in range(9999) %}{% endfor %}{% endfor %}"), "fuel"),
-        ("repetition", path("/{{ 'x' * 1000000000 }}"), "fuel"),
-        ("doubling", path(doubling), "fuel"),
-        ("recursion", path("/{% macro m() %}{{ m() }}{% endmacro %}{{ m() }}"), "recursion"),
-        ("include", path("/{% include 'secrets' %}"), "not found"),
+        ("repetition", path("/{{ 'x' * 1000000000 }}"), "any size"),
+        ("doubling", path(doubling), "any size"),
+        ("recursion", path("/{% macro m() %}{{ m() }}{% endmacro %}{{ m() }}"), "any size"),
+        ("include", path("/{% include 'secrets' %}"), "not allowed"),
         ("long", path(&format!("/{}", "x".repeat(5000))), "4096 are allowed"),
         ("host", path("//elsewhere/x"), "one `/`"),
         ("found syntax", found(json!("response.body if")), "found: the expression does not compile"),
@@ -115,11 +115,7 @@ async fn an_expression_that_makes_too_much_parks_its_call_and_harms_nobody() {
     let config = bed.config(QUICK);
     let sidecar = config.start().await;
     let mut ids = Vec::new();
-    let hostile = [
-        "[range(100000)] * 100000",
-        "('x' * 10000)|replace('x', 'x' * 10000)",
-        "range(99999999)|list",
-    ];
+    let hostile = ["[range(99999)]|list", "range(99999999)|list"];
     for (number, found) in hostile.iter().enumerate() {
         let probe = json!({ "path": "/effects/{{ call.key }}", "found": found, "max_probes": 2 });
         ids.push(

@@ -1,0 +1,131 @@
+//! What a sidecar tells unasked: notifications without content, and how quiet it is when idle.
+
+use std::time::Duration;
+
+use serde_json::json;
+use tokio::{sync::mpsc, time::Instant};
+use tokio_postgres::{AsyncMessage, NoTls};
+
+use crate::harness::{
+    Bed,
+    app::{Call, call},
+    wait::{holds_for, until},
+};
+
+fn thing(key: &str) -> Call {
+    call("leaf").key(key).body(json!({ "key": key }))
+}
+
+#[tokio::test]
+async fn listeners_are_told_without_content_and_not_too_often() {
+    let bed = Bed::new().await;
+    bed.leaf.always().key("no").refuses(422);
+    bed.leaf.always().key("lost").resets();
+    let _sidecar = bed.sidecar("concurrency = 4").await;
+    let (_results, mut results) = listen(&bed.database.url, "leafhopper_result").await;
+    let (_calls, mut calls) = listen(&bed.database.url, "leafhopper_call").await;
+    let yes = bed.app.insert(thing("yes")).await;
+    assert_eq!(next(&mut results).await.1, "");
+    assert_eq!(bed.app.state(yes).await, "confirmed");
+    assert!(calls.try_recv().is_err());
+    let batch = uuid::Uuid::new_v4();
+    let expires = thing("expires").set("not_before", "2100-01-01T00:00:00Z");
+    for (row, state) in [
+        (thing("no"), "failed"),
+        (thing("lost"), "parked"),
+        (expires.set("deadline", "2000-01-01T00:00:00Z"), "expired"),
+    ] {
+        let id = bed.app.insert(row).await;
+        assert_eq!(next(&mut calls).await.1, "");
+        assert_eq!(bed.app.state(id).await, state);
+    }
+    bed.app.insert(call("nobody").batch(batch)).await;
+    bed.app.insert(thing("no-2").path("/no").batch(batch)).await;
+    bed.leaf.on("/no").refuses(422);
+    next(&mut calls).await;
+
+    while results.try_recv().is_ok() {}
+    bed.app
+        .execute(
+            "INSERT INTO leafhopper.outbox (leaf, path) SELECT 'leaf', '/x' FROM generate_series(1, 200)",
+        )
+        .await;
+    until("all are confirmed", async || {
+        let live = bed
+            .app
+            .rows("SELECT count(*) FROM leafhopper.dispatch WHERE state <> 'parked'")
+            .await;
+        if live[0]["count"] == 0 {
+            Ok(())
+        } else {
+            Err(live)
+        }
+    })
+    .await;
+    let mut times = vec![next(&mut results).await.0];
+    holds_for(Duration::from_millis(150), "", async || {
+        while let Ok((at, _)) = results.try_recv() {
+            times.push(at);
+        }
+        Ok::<(), ()>(())
+    })
+    .await;
+    let span = times[times.len() - 1].duration_since(times[0]);
+    let most = span.as_millis() / 50 + 2;
+    assert!(times.len() as u128 <= most, "{} in {span:?}", times.len());
+}
+
+#[tokio::test]
+async fn an_idle_sidecar_is_quiet() {
+    let bed = Bed::new().await;
+    let config = bed.config("").poll_interval("1s");
+    let _sidecar = config.start().await;
+    let id = bed.app.insert(thing("a")).await;
+    bed.app.until_state(id, "confirmed").await;
+    let commits = async || {
+        let rows = bed
+            .app
+            .rows("SELECT xact_commit FROM pg_stat_database WHERE datname = current_database()")
+            .await;
+        rows[0]["xact_commit"].as_i64().unwrap()
+    };
+    // Until it sleeps, it polls every few milliseconds.
+    holds_for(Duration::from_millis(1500), "", async || Ok::<(), ()>(())).await;
+    let before = commits().await;
+    holds_for(Duration::from_secs(4), "", async || Ok::<(), ()>(())).await;
+    let rate = (commits().await - before) / 4;
+    println!("an idle sidecar commits {rate} transactions a second");
+    assert!(rate < 25, "{rate} transactions a second");
+}
+
+/// Listens; gives what arrives with its time.
+async fn listen(
+    url: &str,
+    channel: &str,
+) -> (
+    tokio_postgres::Client,
+    mpsc::UnboundedReceiver<(Instant, String)>,
+) {
+    let (client, mut connection) = tokio_postgres::connect(url, NoTls).await.unwrap();
+    let (sender, receiver) = mpsc::unbounded_channel();
+    tokio::spawn(async move {
+        while let Some(Ok(message)) =
+            std::future::poll_fn(|context| connection.poll_message(context)).await
+        {
+            if let AsyncMessage::Notification(notification) = message {
+                let payload = notification.payload().to_owned();
+                sender.send((Instant::now(), payload)).ok();
+            }
+        }
+    });
+    client
+        .batch_execute(&format!("LISTEN {channel}"))
+        .await
+        .unwrap();
+    (client, receiver)
+}
+
+async fn next(notifications: &mut mpsc::UnboundedReceiver<(Instant, String)>) -> (Instant, String) {
+    let waiting = tokio::time::timeout(crate::harness::wait::LIMIT, notifications.recv());
+    waiting.await.expect("a notification arrives").unwrap()
+}
