@@ -27,9 +27,10 @@ pub struct DemoArgs {
     /// The folder of PostgreSQL's programs; looked for if not given.
     #[arg(long, value_name = "DIR")]
     postgres: Option<PathBuf>,
-    /// Leave everything up afterwards, to be looked at, until a signal comes.
+    /// End by itself: 0 if the leaves' ledger and the database agree, else 1. Without it everything stays up until
+    /// Ctrl-C.
     #[arg(long)]
-    keep: bool,
+    once: bool,
 }
 
 /// Runs a sidecar.
@@ -49,7 +50,7 @@ pub(crate) async fn run(args: &RunArgs, path: &Path) -> anyhow::Result<Exit> {
 pub(crate) async fn demo(args: DemoArgs, out: &mut Out<'_>) -> anyhow::Result<Exit> {
     let settings = demo::Settings {
         postgres: args.postgres,
-        keep: args.keep,
+        once: args.once,
     };
     out.out.flush()?;
     // Its story is read while it happens, so it goes past what collects a list's lines.

@@ -13,7 +13,7 @@ mod place;
 mod server;
 mod story;
 
-use std::{io::Write, path::Path};
+use std::io::Write;
 
 use anyhow::Context as _;
 
@@ -30,8 +30,8 @@ use self::{
 pub struct Settings {
     /// Where PostgreSQL's programs are; looked for if not given.
     pub postgres: Option<std::path::PathBuf>,
-    /// Whether everything stays up afterwards, to be looked at, until a signal comes.
-    pub keep: bool,
+    /// Whether it ends by itself; else everything stays up, to be looked at, until Ctrl-C.
+    pub once: bool,
 }
 
 /// Runs the demo and tells its story to `out`. `true` where the ledger and the database agree.
@@ -58,35 +58,8 @@ pub async fn run(settings: Settings, out: &mut (dyn Write + Send)) -> anyhow::Re
     let sidecar = Sidecar::prepare(&folder, &url, leaf.port())?;
     sidecar.migrate().await?;
     let app = App::new(program, &url);
-    let agree = story::tell(&app, &leaf, sidecar, out, |sidecar, out| {
-        stay(settings.keep, sidecar, &url, out)
-    })
-    .await;
+    let stay_at = (!settings.once).then_some(url.as_str());
+    let agree = story::tell(&app, &leaf, sidecar, stay_at, out).await;
     tokio::task::block_in_place(|| drop(cluster));
     agree
-}
-
-/// What to do next, for who wants to look around.
-fn stay(
-    keep: bool,
-    config: &Path,
-    url: &str,
-    out: &mut (dyn Write + Send),
-) -> std::io::Result<bool> {
-    if keep {
-        writeln!(
-            out,
-            "\nStill running, until Ctrl-C. Look around:\n\
-             \x20 psql '{url}' -c 'SELECT id, leaf, key, state, reason FROM leafhopper.call'\n\
-             \x20 leafhopper --config {config} calls\n\
-             \x20 leafhopper --config {config} show 5\n",
-            config = config.display()
-        )?;
-    } else {
-        writeln!(
-            out,
-            "\n`make demo ARGS=--keep` leaves it running, to look around."
-        )?;
-    }
-    Ok(keep)
 }

@@ -3,6 +3,7 @@
 use std::{
     fs,
     io::Write,
+    net::{Ipv4Addr, SocketAddr, TcpListener},
     os::unix::fs::PermissionsExt as _,
     path::{Path, PathBuf},
     process::Stdio,
@@ -20,6 +21,8 @@ type Out<'a> = &'a mut (dyn Write + Send);
 pub(super) struct Sidecar {
     program: PathBuf,
     config: PathBuf,
+    /// Where it listens; the same after each start.
+    address: SocketAddr,
     child: Option<Child>,
 }
 
@@ -31,12 +34,15 @@ impl Sidecar {
         // It holds the database's password.
         fs::set_permissions(folder, fs::Permissions::from_mode(0o700))?;
         let config = folder.join("leafhopper.toml");
+        let address = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))
+            .and_then(|free| free.local_addr())
+            .context("a free port for the sidecar")?;
         let text = format!(
             r#"[database]
 url = "{url}"
 
 [listen]
-address = "127.0.0.1:0"
+address = "{address}"
 
 [dispatch]
 lease = "2s"
@@ -65,6 +71,7 @@ window = "24h"
         Ok(Self {
             program,
             config,
+            address,
             child: None,
         })
     }
@@ -113,13 +120,14 @@ window = "24h"
     }
 }
 
-/// Tells it. `true` where the leaves' ledger and the database agree.
+/// Tells it. `true` where the leaves' ledger and the database agree. With `stay_at`, the database's URL, it then
+/// leaves everything up until Ctrl-C.
 pub(super) async fn tell(
     app: &App,
     leaf: &DemoLeaf,
     mut sidecar: Sidecar,
+    stay_at: Option<&str>,
     out: Out<'_>,
-    stay: impl Fn(&Path, Out<'_>) -> std::io::Result<bool>,
 ) -> anyhow::Result<bool> {
     app.sql("CREATE TABLE site (id int PRIMARY KEY, name text)")
         .await?;
@@ -130,11 +138,32 @@ pub(super) async fn tell(
     batch(app, leaf, out).await?;
     person(app, out).await?;
     let agree = reckoning(app, leaf, out).await?;
-    if stay(&sidecar.config, out)? {
+    if let Some(url) = stay_at {
+        what_next(&sidecar, url, out)?;
         tokio::signal::ctrl_c().await?;
     }
     sidecar.kill().await?;
     Ok(agree)
+}
+
+/// For who wants to look around.
+fn what_next(sidecar: &Sidecar, url: &str, out: Out<'_>) -> std::io::Result<()> {
+    let config = sidecar.config.display();
+    writeln!(
+        out,
+        "\nStill running, until Ctrl-C.\n\
+         \x20 the database   {url}\n\
+         \x20 the sidecar    http://{address} (/metrics, /livez, /readyz)\n\
+         Write a call of your own, and look around:\n\
+         \x20 psql '{url}' -c \"INSERT INTO leafhopper.outbox (leaf, key, path, body) \
+         VALUES ('git', 'mine', '/repos', '{{\\\"key\\\": \\\"mine\\\"}}')\"\n\
+         \x20 psql '{url}' -c 'SELECT id, leaf, key, state, reason FROM leafhopper.call'\n\
+         \x20 {program} --config {config} calls\n\
+         \x20 {program} --config {config} show 5\n",
+        address = sidecar.address,
+        program = sidecar.program.display(),
+    )?;
+    out.flush()
 }
 
 async fn happy_path(app: &App, out: Out<'_>) -> anyhow::Result<()> {
@@ -147,6 +176,15 @@ async fn happy_path(app: &App, out: Out<'_>) -> anyhow::Result<()> {
         "\n1. An app writes its row and two calls, in one transaction:\n\n   {sql}\n"
     )?;
     app.sql(sql).await?;
+    app.sql(
+        "INSERT INTO leafhopper.outbox (leaf, key, path, body)
+         VALUES ('git', 'site:41:repo', '/repos', '{\"key\": \"site:41:repo\"}'); ROLLBACK",
+    )
+    .await?;
+    writeln!(
+        out,
+        "   And one more in a transaction that it rolls back: site:41:repo must not be made."
+    )?;
     app.until(
         "the first calls' confirmation",
         &confirmed(&["site:42:repo", "site:42:charge"]),
@@ -346,7 +384,8 @@ async fn reckoning(app: &App, leaf: &DemoLeaf, out: Out<'_>) -> anyhow::Result<b
     )?;
     // What is written to a pipe should be seen before the server stops.
     out.flush()?;
-    Ok(doubled == 0 && lost == 0 && unknown == 0)
+    let rolled_back = leaf.requests("git site:41:repo");
+    Ok(doubled == 0 && lost == 0 && unknown == 0 && rolled_back == 0)
 }
 
 /// All calls of these keys are confirmed.
