@@ -78,6 +78,9 @@ BEGIN
     IF NOT FOUND THEN
         RETURN false;
     END IF;
+    -- An owner that came in after the lock above can be ending in somebody's open transaction: wait for it, so
+    -- that the next statement sees how it ended.
+    PERFORM FROM leafhopper.dispatch d WHERE d.call_id = owner_call FOR UPDATE;
     -- The owner's end, if it had one without a confirmation, gives way to its result. What it did to its batch
     -- stays: where that end is the only word of it, the batch's row takes it over.
     DELETE FROM leafhopper.finished f WHERE f.call_id = owner_call RETURNING * INTO ended;

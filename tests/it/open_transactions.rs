@@ -165,3 +165,69 @@ async fn functions_and_the_sidecar_do_not_deadlock() {
     })
     .await;
 }
+
+/// Waits until that session waits for this one.
+async fn until_waits_for(bed: &Bed, waiting: i32, on: i32) {
+    until(&format!("session {waiting} waits for {on}"), async || {
+        let blockers = format!("SELECT pg_blocking_pids({waiting}) AS pids");
+        match bed.app.rows(&blockers).await.remove(0) {
+            row if row["pids"] == serde_json::json!([on]) => Ok(()),
+            row => Err(row),
+        }
+    })
+    .await;
+}
+
+/// The word of an app is on its way as another call of the key comes in, and that one is cancelled before the
+/// word reaches it: the call ends once.
+#[tokio::test]
+async fn a_word_for_a_call_that_is_being_cancelled_leaves_it_one_end() {
+    let bed = Bed::new().await;
+    let mut sessions = Vec::new();
+    for _ in 0..4 {
+        let app = App::connect(&bed.database.url).await;
+        let pid = app.client().query_one("SELECT pg_backend_pid()", &[]).await;
+        sessions.push((app, pid.unwrap().get::<_, i32>(0)));
+    }
+    let [word, cancel, lock, other] = &sessions[..] else {
+        unreachable!("four were made")
+    };
+    let old = bed.app.insert(keyed("leaf", "k")).await;
+    // Held up at its first step, where it has not seen the new call.
+    lock.0
+        .execute(&format!(
+            "BEGIN; SELECT FROM leafhopper.dispatch WHERE call_id = {old} FOR UPDATE"
+        ))
+        .await;
+    let says = word
+        .0
+        .execute("SELECT leafhopper.confirm('leaf', 'k', 200)");
+    let others = async {
+        until_waits_for(&bed, word.1, lock.1).await;
+        let new = bed.app.insert(keyed("leaf", "k")).await;
+        // Held up where it has chosen the new call for its result.
+        other
+            .0
+            .execute(
+                "BEGIN; INSERT INTO leafhopper.result (leaf, key, generation, attempts, status, source) \
+                 VALUES ('leaf', 'k', 1, 0, 200, 'application')",
+            )
+            .await;
+        lock.0.execute("ROLLBACK").await;
+        until_waits_for(&bed, word.1, other.1).await;
+        cancel
+            .0
+            .execute(&format!(
+                "BEGIN; SELECT leafhopper.cancel({new}, 'no longer wanted')"
+            ))
+            .await;
+        other.0.execute("ROLLBACK").await;
+        until_waits_for(&bed, word.1, cancel.1).await;
+        cancel.0.execute("COMMIT").await;
+        new
+    };
+    let ((), new) = tokio::join!(says, others);
+    for id in [old, new] {
+        assert_eq!(bed.app.state(id).await, "confirmed");
+    }
+}
