@@ -18,5 +18,6 @@ pub mod leaf;
 pub mod metrics;
 mod observe;
 pub mod shutdown;
+mod step;
 pub mod store;
 mod suggest;

@@ -22,6 +22,7 @@ use crate::{
         template::{check_expression, check_path, render_path},
     },
     observe::Observation,
+    step::reached,
     store::{
         doubt::DoubtRow,
         probe::{AskedCall, ProbeNext, ProbeRecord, ProbeRecorded},
@@ -43,6 +44,7 @@ pub(super) struct Question {
 
 /// Asks, judges, records. The slot is free when it is recorded.
 pub(super) async fn ask(context: Shared, lane: Arc<Lane>, question: Question, slot: Slot) {
+    reached("probe", "before");
     let Question { doubt, call } = question;
     let settings = lane.settings();
     let leaf = &settings.leaf;
@@ -84,7 +86,9 @@ pub(super) async fn ask(context: Shared, lane: Arc<Lane>, question: Question, sl
         history,
         took: started.elapsed(),
     };
+    reached("probe", "judged");
     write(&context, &lane, &doubt, &call, record).await;
+    reached("probe", "done");
     drop(slot);
 }
 

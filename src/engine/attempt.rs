@@ -28,6 +28,7 @@ use crate::{
         request::Request,
     },
     observe::Observation,
+    step::reached,
     store::record::{Confirmed, Moved, Next},
 };
 
@@ -41,6 +42,7 @@ pub(super) async fn attempt(
     term: u64,
     claimed: BootTime,
 ) {
+    reached("attempt", "before");
     let recorded = match call.duty() {
         // Record first: what the leaf already confirmed is never sent again.
         Duty::Confirmed(generation) => {
@@ -68,6 +70,7 @@ pub(super) async fn attempt(
             begun.ended((call.id, call.round));
         }
     }
+    reached("attempt", "done");
     report(&context, &call, recorded);
     drop(slot);
 }
@@ -148,6 +151,7 @@ async fn send(
         },
         outcome,
     );
+    reached("attempt", "decided");
     match (decision, evidence) {
         (Decision::Confirm, Evidence::Answered(answer)) => {
             recorder::confirmed(context, call, request, answer, took).await

@@ -18,7 +18,7 @@ use std::{
 use rustix::fs::{FlockOperation, flock};
 use uuid::Uuid;
 
-use crate::domain::call::CallId;
+use crate::{domain::call::CallId, step::reached};
 
 /// A call and the round of the claim under which it is sent.
 type Claim = (CallId, i64);
@@ -88,6 +88,11 @@ impl Begun {
 
     /// The request is about to be sent.
     pub(crate) fn note(&self, claim: Claim) {
+        self.write(claim);
+        reached("begun-file", "done");
+    }
+
+    fn write(&self, claim: Claim) {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         state.under_way.insert(claim);
         let State {

@@ -14,9 +14,12 @@ use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
 use super::{context::Context, recorder::Entry};
-use crate::store::{
-    StoreError,
-    record::{Confirmed, Moved},
+use crate::{
+    step::reached,
+    store::{
+        StoreError,
+        record::{Confirmed, Moved},
+    },
 };
 
 /// The first line: whose claims the others name.
@@ -68,9 +71,11 @@ fn write_file(folder: &Path, author: &Author, entries: &[Entry]) -> io::Result<P
     }
     let mut file = File::create(&path)?;
     file.write_all(&content)?;
+    reached("journal", "written");
     file.sync_all()?;
     // The file's name must outlive a crash of the machine, too.
     File::open(folder)?.sync_all()?;
+    reached("journal", "synced");
     Ok(path)
 }
 
@@ -97,6 +102,7 @@ pub(crate) async fn replay(context: &Context) -> Result<(), StoreError> {
             path.display(),
             entries.len()
         );
+        reached("journal", "recorded");
         if recorded == entries.len() {
             fs::remove_file(&path).unwrap_or_default();
         }

@@ -24,6 +24,8 @@ use std::{
 use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
 
+use crate::step::reached;
+
 /// What a request's body has seen.
 #[derive(Debug, Default)]
 pub(crate) struct Progress {
@@ -36,6 +38,12 @@ pub(crate) struct Progress {
 }
 
 impl Progress {
+    fn begin(&self) {
+        if !self.begun.swap(true, Ordering::SeqCst) {
+            reached("request", "handed over");
+        }
+    }
+
     /// Whether a connection may have written a part of the request.
     pub(crate) fn has_begun(&self) -> bool {
         self.begun.load(Ordering::SeqCst)
@@ -80,14 +88,14 @@ impl Body for TrackedBody {
         mut self: Pin<&mut Self>,
         _: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
-        self.progress.begun.store(true, Ordering::SeqCst);
+        self.progress.begin();
         self.progress.body_asked.store(true, Ordering::SeqCst);
         let bytes = std::mem::take(&mut self.bytes);
         Poll::Ready((!bytes.is_empty()).then(|| Ok(Frame::data(bytes))))
     }
 
     fn is_end_stream(&self) -> bool {
-        self.progress.begun.store(true, Ordering::SeqCst);
+        self.progress.begin();
         self.bytes.is_empty()
     }
 

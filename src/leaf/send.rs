@@ -25,6 +25,7 @@ use crate::{
         evidence::{Answer, Evidence, NotSent, Unanswered},
         request::Request,
     },
+    step::reached,
 };
 
 /// An error's text is for people and goes into a row.
@@ -62,7 +63,10 @@ pub(crate) async fn attempt(
     let ended = exchange(client, prepared, body, &progress, deadline, may_send).await;
     // From here on the request is dropped, as far as no connection has it.
     match ended {
-        Ended::Response(response) => answer(client, response, deadline, &secrets).await,
+        Ended::Response(response) => {
+            reached("request", "answered");
+            answer(client, response, deadline, &secrets).await
+        }
         Ended::LeaseOver if progress.certainly_unwritten() => Evidence::NotSent(NotSent::LeaseOver),
         Ended::LeaseOver => unanswered(
             "the lease ended as the request was handed to a connection".to_owned(),
@@ -97,6 +101,7 @@ async fn exchange(
     if !may_send() {
         return Ended::LeaseOver;
     }
+    reached("request", "before");
     let mut response = pin!(client.http.execute(request));
     let mut out_of_time = pin!(sleep_until(deadline));
     poll_fn(|context| {

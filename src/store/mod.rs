@@ -33,6 +33,8 @@ use tokio_postgres::{
 
 use connect::Connect;
 
+use crate::step::reached;
+
 /// How long a connection may take to come about or to become free.
 const CONNECTION_WAIT: Duration = Duration::from_secs(5);
 
@@ -266,8 +268,10 @@ impl Store {
         params: &[Param<'_>],
     ) -> Result<Vec<Row>, StoreError> {
         let session = self.session(operation).await?;
+        reached(operation, "before");
         match session.client().query_typed(sql, params).await {
             Ok(rows) => {
+                reached(operation, "done");
                 session.finish();
                 Ok(rows)
             }
@@ -289,6 +293,7 @@ impl Store {
         let transaction = self.begin(operation).await?;
         let begin = begin(lock_wait);
         let client = transaction.session.client();
+        reached(operation, "before");
         // All three are sent before the first is answered: futures run in order until they first wait.
         let (begun, rows, committed) = tokio::join!(
             client.batch_execute(&begin),
@@ -325,10 +330,12 @@ impl Transaction {
     ) -> Result<Vec<Row>, tokio_postgres::Error> {
         let begin = begin(lock_wait);
         let client = self.session.client();
+        reached(self.operation, "before");
         let (begun, rows) = tokio::join!(
             client.batch_execute(&begin),
             client.query_typed(sql, params)
         );
+        reached(self.operation, "open");
         begun.and(rows)
     }
 
@@ -353,6 +360,7 @@ impl Transaction {
     fn committed(self, reply: Result<(), tokio_postgres::Error>) -> Result<(), StoreError> {
         match reply {
             Ok(()) => {
+                reached(self.operation, "done");
                 self.session.finish();
                 Ok(())
             }

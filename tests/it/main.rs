@@ -18,6 +18,7 @@ mod answers;
 mod app_role;
 mod cluster;
 mod configuration;
+mod crashes;
 mod database_cuts;
 mod database_down;
 mod exact_requests;

@@ -1,0 +1,133 @@
+//! Whether the lists of steps are complete.
+
+use std::{collections::BTreeSet, fs, path::Path};
+
+use super::{ANSWERED, LOST, Life, Nature, PROBED, SETTLED, TAKEN_OVER, journal};
+use crate::harness::{app::keyed, sidecar::Sidecar, wait::until};
+
+use Nature::{Asked, Keyed, Parking};
+
+/// Statements of the loops that are not about one call between its claim and its record: each repeats by itself.
+const OTHER_LOOPS: &[&str] = &[
+    "announce sleep",
+    "ask the server what it is",
+    "cancel calls of cancelled batches",
+    "expire calls",
+    "find batches that a call has cancelled",
+    "find ordering keys without a head",
+    "free calls that wait for a key",
+    "give claims back",
+    "look at arrived ordered calls",
+    "look for lost commits",
+    "notify",
+    "publish the leaves",
+    "read resumed leaves",
+    "read the database's identity",
+    "read the instances",
+    "read the schema's version",
+    "register the instance",
+    "renew the lease",
+    "take up untracked calls",
+];
+
+/// The steps that a sidecar has told since it started.
+fn told(sidecar: &Sidecar) -> BTreeSet<String> {
+    let log = sidecar.log();
+    let steps = log
+        .iter()
+        .filter(|line| line["target"] == "leafhopper::step");
+    steps
+        .map(|line| line["message"].as_str().unwrap().to_owned())
+        .collect()
+}
+
+/// Every step that a call's way has is one at which a test above kills the process.
+#[tokio::test]
+async fn no_step_is_missing() {
+    let mut passed = BTreeSet::new();
+    for nature in [Asked, Keyed, Parking] {
+        let life = Life::new(nature, true).await;
+        life.crash_at("request: answered").await;
+        let tracing = life
+            .config
+            .sidecar()
+            .environment("LEAFHOPPER_LOG_LEVEL", "leafhopper::step=trace,info");
+        let sidecar = tracing.start().await;
+        for _ in 0..2 {
+            until("the call is at its end", async || {
+                let live = life
+                    .bed
+                    .app
+                    .rows("SELECT state FROM leafhopper.dispatch")
+                    .await;
+                match live.iter().all(|call| call["state"] == "parked") {
+                    true => Ok(()),
+                    false => Err(live),
+                }
+            })
+            .await;
+            // Another one, whose answer is lost.
+            life.loses_an_answer();
+            life.bed.app.insert(keyed("leaf", "other")).await;
+        }
+        passed.extend(told(&sidecar));
+    }
+    let listed: BTreeSet<_> = ANSWERED
+        .iter()
+        .map(|(step, _)| *step)
+        .chain(
+            [LOST, SETTLED, PROBED, TAKEN_OVER]
+                .into_iter()
+                .flatten()
+                .copied(),
+        )
+        .map(str::to_owned)
+        .collect();
+    let listed_in_all: BTreeSet<_> = listed
+        .iter()
+        .map(String::as_str)
+        .chain(journal::STEPS.iter().copied())
+        .collect();
+    let untried: Vec<_> = told_by_hand()
+        .into_iter()
+        .filter(|step| !listed_in_all.contains(step.as_str()))
+        .collect();
+    assert!(
+        untried.is_empty(),
+        "told by the source, and nobody dies there: {untried:#?}"
+    );
+    let is_other = |step: &&String| {
+        let place = step.rsplit_once(": ").map_or("", |(place, _)| place);
+        OTHER_LOOPS.contains(&place)
+    };
+    let missing: Vec<_> = passed
+        .difference(&listed)
+        .filter(|step| !is_other(step))
+        .collect();
+    assert!(missing.is_empty(), "not in the lists: {missing:#?}");
+    let never: Vec<_> = listed.difference(&passed).collect();
+    assert!(never.is_empty(), "never passed: {never:#?}");
+}
+
+/// The steps that the source names in so many words: those of `leaf` and `engine`.
+fn told_by_hand() -> Vec<String> {
+    let mut folders = vec![Path::new(env!("CARGO_MANIFEST_DIR")).join("src")];
+    let mut steps = Vec::new();
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(folder).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                folders.push(path);
+                continue;
+            }
+            let text = fs::read_to_string(&path).unwrap();
+            steps.extend(text.split("reached(\"").skip(1).map(|call| {
+                let mut words = call.split('"');
+                let (place, stage) = (words.next().unwrap(), words.nth(1).unwrap());
+                format!("{place}: {stage}")
+            }));
+        }
+    }
+    assert!(!steps.is_empty(), "the source names its steps otherwise");
+    steps
+}

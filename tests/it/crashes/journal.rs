@@ -1,0 +1,69 @@
+//! The process dies as it keeps answers in the journal, or as it records them at its start.
+
+use rustix::process::Signal;
+
+use super::{QUICK, SIGKILLED};
+use crate::harness::{
+    Bed,
+    app::keyed,
+    folder::Folder,
+    leaf::Gate,
+    sidecar::{Config, Sidecar},
+};
+use std::os::unix::process::ExitStatusExt as _;
+
+/// The steps: two of the process that stops, one of the next that starts.
+pub(super) const STEPS: &[&str] = &["journal: written", "journal: synced", "journal: recorded"];
+
+/// A sidecar that kills itself at that step.
+async fn crashing(config: &Config, step: &str) -> Sidecar {
+    let starter = config.sidecar().environment("LEAFHOPPER_CRASH_AT", step);
+    starter.start().await
+}
+
+#[tokio::test]
+async fn an_answer_in_the_journal_is_recorded_whoever_dies_meanwhile() {
+    for step in STEPS {
+        let bed = Bed::new().await;
+        let folder = Folder::new();
+        let gate = Gate::closed();
+        bed.leaf
+            .always()
+            .waits_before_the_answer(&gate)
+            .answers(201);
+        // Asked or sent again, nothing could be found out.
+        let lines = format!("{QUICK}\nin_doubt = \"park\"");
+        let (proxy, config) = bed.behind_a_proxy(&lines).await;
+        let config = config.dispatch(&format!(
+            "lease = \"60s\"\nshutdown_grace = \"1s\"\nstate_dir = \"{}\"",
+            folder.path().display()
+        ));
+        let mut first = crashing(&config, step).await;
+        let id = bed.app.insert(keyed("leaf", "k")).await;
+        gate.until_arrived(1).await;
+        proxy.cut();
+        gate.open();
+        first.signal(Signal::TERM);
+        let status = first.exit().await;
+        let killed = status.signal() == SIGKILLED;
+        proxy.restore();
+        if *step == "journal: recorded" {
+            assert!(!killed, "{step}: {status}");
+            let starter = config.sidecar();
+            let mut second = starter.environment("LEAFHOPPER_CRASH_AT", step).launch();
+            let status = second.exit().await;
+            assert_eq!(status.signal(), SIGKILLED, "{step}: {status}");
+        } else {
+            assert!(killed, "{step}: {status}");
+        }
+        let _last = config.start().await;
+        let call = bed.app.until_state(id, "confirmed").await;
+        assert_eq!(call["attempts"], 1, "{step}");
+        assert_eq!(bed.leaf.requests("k").len(), 1, "{step}");
+        assert_eq!(
+            bed.app.results("leaf", "k").await[0]["source"],
+            "response",
+            "{step}"
+        );
+    }
+}
