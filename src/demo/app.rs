@@ -1,6 +1,9 @@
 //! What the demo's app does: plain SQL, in transactions of its own, through `psql`. Any language would do.
 
-use std::{path::PathBuf, time::Duration};
+use std::{
+    path::{Path, PathBuf},
+    time::Duration,
+};
 
 use anyhow::{Context as _, bail};
 use tokio::{process::Command, time::Instant};
@@ -19,6 +22,10 @@ pub(super) struct App {
 }
 
 impl App {
+    pub(super) fn psql(&self) -> &Path {
+        &self.psql
+    }
+
     pub(super) fn new(psql: PathBuf, url: &str) -> Self {
         Self {
             psql,
@@ -61,22 +68,30 @@ impl App {
             .collect())
     }
 
+    /// The one value that a query gives.
+    pub(super) async fn value(&self, query: &str) -> anyhow::Result<String> {
+        let rows = self.sql(query).await?;
+        let value = rows.into_iter().flatten().next();
+        value.with_context(|| format!("no row: {query}"))
+    }
+
     /// Waits until the query gives `true`.
     pub(super) async fn until(&self, what: &str, query: &str) -> anyhow::Result<()> {
-        let started = Instant::now();
-        loop {
-            let rows = self.sql(query).await?;
-            if rows
-                .first()
-                .and_then(|row| row.first())
-                .is_some_and(|value| value == "t")
-            {
-                return Ok(());
-            }
-            if started.elapsed() > PATIENCE {
-                bail!("{what} did not happen within {} s", PATIENCE.as_secs());
-            }
-            tokio::time::sleep(Duration::from_millis(50)).await;
-        }
+        until(what, async || Ok(self.value(query).await? == "t")).await
     }
+}
+
+/// Waits until it holds.
+pub(super) async fn until(
+    what: &str,
+    mut holds: impl AsyncFnMut() -> anyhow::Result<bool>,
+) -> anyhow::Result<()> {
+    let started = Instant::now();
+    while !holds().await? {
+        if started.elapsed() > PATIENCE {
+            bail!("{what} did not happen within {} s", PATIENCE.as_secs());
+        }
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    Ok(())
 }

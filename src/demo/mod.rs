@@ -11,6 +11,7 @@ mod error;
 mod leaf;
 mod place;
 mod server;
+mod sidecar;
 mod story;
 
 use std::io::Write;
@@ -22,7 +23,8 @@ use self::{
     binaries::Binaries,
     cluster::{Cluster, Durability, Options},
     leaf::DemoLeaf,
-    story::Sidecar,
+    sidecar::Sidecar,
+    story::Story,
 };
 
 /// What the command line says.
@@ -54,12 +56,18 @@ pub async fn run(settings: Settings, out: &mut (dyn Write + Send)) -> anyhow::Re
     })?;
     let url = format!("{}?sslmode=disable", cluster.url("app"));
     let leaf = DemoLeaf::start().await?;
-    let folder = cluster.folder().join("sidecar");
-    let sidecar = Sidecar::prepare(&folder, &url, leaf.port())?;
-    sidecar.migrate().await?;
-    let app = App::new(program, &url);
-    let stay_at = (!settings.once).then_some(url.as_str());
-    let agree = story::tell(&app, &leaf, sidecar, stay_at, out).await;
+    let mut sidecar = Sidecar::prepare(cluster.folder(), &url, &leaf.url())?;
+    sidecar.command(&["migrate"]).await?;
+    let story = Story {
+        app: App::new(program, &url),
+        leaf,
+    };
+    let agree = story.tell(&mut sidecar, out).await?;
+    if !settings.once {
+        story.what_next(&sidecar, &url, out).await?;
+        tokio::signal::ctrl_c().await?;
+    }
+    sidecar.kill().await?;
     tokio::task::block_in_place(|| drop(cluster));
-    agree
+    Ok(agree)
 }

@@ -1,399 +1,334 @@
 //! The demo's story, step by step: what the app does, what goes wrong, and where each call ends.
 
-use std::{
-    fs,
-    io::Write,
-    net::{Ipv4Addr, SocketAddr, TcpListener},
-    os::unix::fs::PermissionsExt as _,
-    path::{Path, PathBuf},
-    process::Stdio,
+use std::io::Write;
+
+use super::{
+    app::{App, until},
+    leaf::DemoLeaf,
+    sidecar::Sidecar,
 };
-
-use anyhow::{Context as _, bail};
-use tokio::process::{Child, Command};
-
-use super::{app::App, leaf::DemoLeaf};
 
 type Out<'a> = &'a mut (dyn Write + Send);
 
-/// The sidecar as a process of its own: this very program.
+/// Who takes part from the beginning to the end.
 #[derive(Debug)]
-pub(super) struct Sidecar {
-    program: PathBuf,
-    config: PathBuf,
-    /// Where it listens; the same after each start.
-    address: SocketAddr,
-    child: Option<Child>,
+pub(super) struct Story {
+    pub(super) app: App,
+    pub(super) leaf: DemoLeaf,
 }
 
-impl Sidecar {
-    /// Writes its configuration.
-    pub(super) fn prepare(folder: &Path, url: &str, leaf: u16) -> anyhow::Result<Self> {
-        let program = std::env::current_exe().context("the path of this program")?;
-        fs::create_dir_all(folder)?;
-        // It holds the database's password.
-        fs::set_permissions(folder, fs::Permissions::from_mode(0o700))?;
-        let config = folder.join("leafhopper.toml");
-        let address = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))
-            .and_then(|free| free.local_addr())
-            .context("a free port for the sidecar")?;
-        let text = format!(
-            r#"[database]
-url = "{url}"
-
-[listen]
-address = "{address}"
-
-[dispatch]
-lease = "2s"
-poll_interval = "200ms"
-
-[retry]
-initial = "200ms"
-
-[leaf.git]                      # neither dedups nor can be asked: a doubt waits for a person
-base_url = "http://127.0.0.1:{leaf}/git"
-in_doubt = "park"
-
-[leaf.host]
-base_url = "http://127.0.0.1:{leaf}/host"
-in_doubt = "park"
-
-[leaf.pay]                      # honours an idempotency key: a doubt is resolved with the same key
-base_url = "http://127.0.0.1:{leaf}/pay"
-timeout = "4s"                  # so long an attempt can be alive after its instance has vanished
-[leaf.pay.idempotency]
-header = "Idempotency-Key"
-window = "24h"
-"#
-        );
-        fs::write(&config, text)?;
-        Ok(Self {
-            program,
-            config,
-            address,
-            child: None,
-        })
+impl Story {
+    /// Tells it, and leaves the sidecar running. `true` where the leaves' ledger and the database agree.
+    pub(super) async fn tell(&self, sidecar: &mut Sidecar, out: Out<'_>) -> anyhow::Result<bool> {
+        let table = "CREATE TABLE site (id int PRIMARY KEY, name text)";
+        self.app.sql(table).await?;
+        sidecar.start()?;
+        self.happy_path(out).await?;
+        self.trouble(out).await?;
+        self.crash(sidecar, out).await?;
+        self.batch(out).await?;
+        self.person(sidecar, out).await?;
+        self.reckoning(out).await
     }
 
-    fn command(&self, words: &[&str]) -> Command {
-        let mut command = Command::new(&self.program);
-        command
-            .arg("--config")
-            .arg(&self.config)
-            .args(words)
-            .kill_on_drop(true);
-        // Its warnings belong to the story, where the story tells them.
-        command
-            .stdin(Stdio::null())
-            .stdout(Stdio::null())
-            .stderr(Stdio::null());
-        command
-    }
-
-    pub(super) async fn migrate(&self) -> anyhow::Result<()> {
-        let output = self
-            .command(&["migrate"])
-            .stderr(Stdio::piped())
-            .output()
-            .await?;
-        if !output.status.success() {
-            bail!(
-                "leafhopper migrate: {}",
-                String::from_utf8_lossy(&output.stderr).trim()
-            );
-        }
-        Ok(())
-    }
-
-    fn start(&mut self) -> anyhow::Result<()> {
-        self.child = Some(self.command(&["run"]).spawn()?);
-        Ok(())
-    }
-
-    /// SIGKILL: no chance to say or save anything.
-    async fn kill(&mut self) -> anyhow::Result<()> {
-        if let Some(mut child) = self.child.take() {
-            child.kill().await?;
-        }
-        Ok(())
-    }
-}
-
-/// Tells it. `true` where the leaves' ledger and the database agree. With `stay_at`, the database's URL, it then
-/// leaves everything up until Ctrl-C.
-pub(super) async fn tell(
-    app: &App,
-    leaf: &DemoLeaf,
-    mut sidecar: Sidecar,
-    stay_at: Option<&str>,
-    out: Out<'_>,
-) -> anyhow::Result<bool> {
-    app.sql("CREATE TABLE site (id int PRIMARY KEY, name text)")
-        .await?;
-    sidecar.start()?;
-    happy_path(app, out).await?;
-    trouble(app, leaf, out).await?;
-    crash(app, leaf, &mut sidecar, out).await?;
-    batch(app, leaf, out).await?;
-    person(app, out).await?;
-    let agree = reckoning(app, leaf, out).await?;
-    if let Some(url) = stay_at {
-        what_next(&sidecar, url, out)?;
-        tokio::signal::ctrl_c().await?;
-    }
-    sidecar.kill().await?;
-    Ok(agree)
-}
-
-/// For who wants to look around.
-fn what_next(sidecar: &Sidecar, url: &str, out: Out<'_>) -> std::io::Result<()> {
-    let config = sidecar.config.display();
-    writeln!(
-        out,
-        "\nStill running, until Ctrl-C.\n\
-         \x20 the database   {url}\n\
-         \x20 the sidecar    http://{address} (/metrics, /livez, /readyz)\n\
-         Write a call of your own, and look around:\n\
-         \x20 psql '{url}' -c \"INSERT INTO leafhopper.outbox (leaf, key, path, body) \
-         VALUES ('git', 'mine', '/repos', '{{\\\"key\\\": \\\"mine\\\"}}')\"\n\
-         \x20 psql '{url}' -c 'SELECT id, leaf, key, state, reason FROM leafhopper.call'\n\
-         \x20 {program} --config {config} calls\n\
-         \x20 {program} --config {config} show 5\n",
-        address = sidecar.address,
-        program = sidecar.program.display(),
-    )?;
-    out.flush()
-}
-
-async fn happy_path(app: &App, out: Out<'_>) -> anyhow::Result<()> {
-    let sql = "INSERT INTO site VALUES (42, 'Ada''s shop');
+    async fn happy_path(&self, out: Out<'_>) -> anyhow::Result<()> {
+        let sql = r#"INSERT INTO site VALUES (42, 'Ada''s shop');
    INSERT INTO leafhopper.outbox (leaf, key, path, body) VALUES
-     ('git', 'site:42:repo',   '/repos',   '{\"key\": \"site:42:repo\"}'),
-     ('pay', 'site:42:charge', '/charges', '{\"key\": \"site:42:charge\"}');";
-    writeln!(
-        out,
-        "\n1. An app writes its row and two calls, in one transaction:\n\n   {sql}\n"
-    )?;
-    app.sql(sql).await?;
-    app.sql(
-        "INSERT INTO leafhopper.outbox (leaf, key, path, body)
-         VALUES ('git', 'site:41:repo', '/repos', '{\"key\": \"site:41:repo\"}'); ROLLBACK",
-    )
-    .await?;
-    writeln!(
-        out,
-        "   And one more in a transaction that it rolls back: site:41:repo must not be made."
-    )?;
-    app.until(
-        "the first calls' confirmation",
-        &confirmed(&["site:42:repo", "site:42:charge"]),
-    )
-    .await?;
-    writeln!(
-        out,
-        "   Both were made, and what the leaves answered is in leafhopper.result."
-    )?;
-    app.sql(
-        "INSERT INTO leafhopper.outbox (leaf, key, path, body)
-         VALUES ('git', 'site:42:repo', '/repos', '{\"key\": \"site:42:repo\"}')",
-    )
-    .await?;
-    app.until(
-        "the second call's confirmation",
-        "SELECT count(*) = 2 FROM leafhopper.call WHERE key = 'site:42:repo' AND state = 'confirmed'",
-    )
-    .await?;
-    writeln!(
-        out,
-        "   The same call once more: confirmed from the record, nothing is sent."
-    )?;
-    Ok(())
-}
-
-async fn trouble(app: &App, leaf: &DemoLeaf, out: Out<'_>) -> anyhow::Result<()> {
-    writeln!(
-        out,
-        "\n2. Leaves misbehave. git is busy twice; pay executes a charge and loses the answer; git does \
-         the same."
-    )?;
-    app.sql(
-        r#"INSERT INTO leafhopper.outbox (leaf, key, path, body) VALUES
-           ('git', 'site:43:repo',   '/repos',   '{"key": "site:43:repo",   "then": "be busy"}'),
-           ('pay', 'site:43:charge', '/charges', '{"key": "site:43:charge", "then": "lose the answer"}'),
-           ('git', 'site:44:repo',   '/repos',   '{"key": "site:44:repo",   "then": "lose the answer"}')"#,
-    )
-    .await?;
-    app.until(
-        "the retries",
-        &confirmed(&["site:43:repo", "site:43:charge"]),
-    )
-    .await?;
-    app.until(
-        "the parking",
-        "SELECT state = 'parked' FROM leafhopper.call WHERE key = 'site:44:repo'",
-    )
-    .await?;
-    writeln!(
-        out,
-        "   git was tried {} times until it had time. pay was sent the same Idempotency-Key again, and \
-         answered\n   from its memory. git has no such memory: that call is parked, and not sent again.",
-        leaf.requests("git site:43:repo")
-    )?;
-    Ok(())
-}
-
-async fn crash(
-    app: &App,
-    leaf: &DemoLeaf,
-    sidecar: &mut Sidecar,
-    out: Out<'_>,
-) -> anyhow::Result<()> {
-    writeln!(
-        out,
-        "\n3. The sidecar is killed (SIGKILL) while 40 charges are under way."
-    )?;
-    app.sql(
-        r"INSERT INTO leafhopper.outbox (leaf, key, path, body)
-          SELECT 'pay', 'charge:' || i, '/charges', jsonb_build_object('key', 'charge:' || i, 'then', 'think')
-            FROM generate_series(1, 40) i",
-    )
-    .await?;
-    app.until(
-        "the charges under way",
-        "SELECT count(*) = 40 FROM leafhopper.call WHERE state = 'dispatching' AND key LIKE 'charge:%'",
-    )
-    .await?;
-    sidecar.kill().await?;
-    let left = app
-        .sql("SELECT count(*) FROM leafhopper.call WHERE state = 'dispatching'")
-        .await?;
-    let left = left
-        .first()
-        .and_then(|row| row.first())
-        .cloned()
-        .unwrap_or_default();
-    sidecar.start()?;
-    app.until(
-        "the charges' confirmation",
-        "SELECT count(*) = 40 FROM leafhopper.call WHERE key LIKE 'charge:%' AND state = 'confirmed'",
-    )
-    .await?;
-    let twice = leaf
-        .effects()
-        .iter()
-        .filter(|(_, times)| **times > 1)
-        .count();
-    writeln!(
-        out,
-        "   pay had executed them, and nobody wrote down {left} of the answers. The next instance sends the same\n   \
-         keys again, and pay answers from its memory: all 40 exist, {twice} of them twice."
-    )?;
-    Ok(())
-}
-
-async fn batch(app: &App, leaf: &DemoLeaf, out: Out<'_>) -> anyhow::Result<()> {
-    writeln!(
-        out,
-        "\n4. A batch: the host is at work, the DNS call of the same batch is refused, a third one waits."
-    )?;
-    app.sql(
-        r#"INSERT INTO leafhopper.outbox (leaf, key, path, body, batch_id) VALUES
-           ('host', 'site:45:host', '/sites', '{"key": "site:45:host"}', '00000000-0000-4000-8000-000000000045')"#,
-    )
-    .await?;
-    app.until(
-        "the host's call under way",
-        "SELECT state = 'dispatching' FROM leafhopper.call WHERE key = 'site:45:host'",
-    )
-    .await?;
-    app.sql(
-        r#"INSERT INTO leafhopper.outbox (leaf, key, path, body, batch_id, not_before) VALUES
-           ('git', 'site:45:dns',  '/zones', '{"key": "site:45:dns", "then": "refuse"}', '00000000-0000-4000-8000-000000000045', NULL),
-           ('git', 'site:45:repo', '/repos', '{"key": "site:45:repo"}',                  '00000000-0000-4000-8000-000000000045', now() + interval '1 hour')"#,
-    )
-    .await?;
-    app.until(
-        "the sibling's cancel",
-        "SELECT state = 'cancelled' FROM leafhopper.call WHERE key = 'site:45:repo'",
-    )
-    .await?;
-    leaf.release();
-    app.until("the host's confirmation", &confirmed(&["site:45:host"]))
-        .await?;
-    writeln!(
-        out,
-        "   The one that waited is cancelled in time; the one under way runs to its end, and its site is on \
-         record."
-    )?;
-    Ok(())
-}
-
-async fn person(app: &App, out: Out<'_>) -> anyhow::Result<()> {
-    let sql =
-        "SELECT leafhopper.confirm('git', 'site:44:repo', 201, '{\"seen\": \"by a person\"}')";
-    writeln!(
-        out,
-        "\n5. A person looked at git: the parked repository is there. They say so:\n\n   {sql};"
-    )?;
-    app.sql(sql).await?;
-    app.until("the word's effect", &confirmed(&["site:44:repo"]))
-        .await?;
-    Ok(())
-}
-
-/// The leaves' own ledger against the database.
-async fn reckoning(app: &App, leaf: &DemoLeaf, out: Out<'_>) -> anyhow::Result<bool> {
-    let rows = app
-        .sql(
-            "SELECT leaf || ' ' || key, state, coalesce(reason, ''), attempts
-               FROM leafhopper.call WHERE key NOT LIKE 'charge:%' ORDER BY id",
-        )
-        .await?;
-    let effects = leaf.effects();
-    writeln!(
-        out,
-        "\n   {:<20} {:<10} {:<16} {:>8} {:>8}",
-        "call", "state", "reason", "attempts", "effects"
-    )?;
-    for row in &rows {
-        if let [call, state, reason, attempts] = row.as_slice() {
-            let times = effects.get(call).copied().unwrap_or_default();
-            writeln!(
-                out,
-                "   {call:<20} {state:<10} {reason:<16} {attempts:>8} {times:>8}"
-            )?;
-        }
+     ('git', 'site:42:repo',   '/repos',   '{"name": "ada",  "description": "site:42:repo"}'),
+     ('pay', 'site:42:charge', '/charges', '{"amount": 4200, "description": "site:42:charge"}');"#;
+        writeln!(
+            out,
+            "\n1. An app writes its row and two calls, in one transaction:\n\n   {sql}\n"
+        )?;
+        self.app.sql(sql).await?;
+        let rolled_back = r#"INSERT INTO leafhopper.outbox (leaf, key, path, body) VALUES
+            ('git', 'site:41:repo', '/repos', '{"name": "ann", "description": "site:41:repo"}'); ROLLBACK"#;
+        self.app.sql(rolled_back).await?;
+        writeln!(
+            out,
+            "   And one more in a transaction that it rolls back: site:41:repo must not be made."
+        )?;
+        self.until_confirmed(&["site:42:repo", "site:42:charge"])
+            .await?;
+        writeln!(
+            out,
+            "   Both were made, and what the leaves answered is in leafhopper.result."
+        )?;
+        let again = r#"INSERT INTO leafhopper.outbox (leaf, key, path, body) VALUES
+            ('git', 'site:42:repo', '/repos', '{"name": "ada", "description": "site:42:repo"}')"#;
+        self.app.sql(again).await?;
+        let twice = "SELECT count(*) = 2 FROM leafhopper.call WHERE key = 'site:42:repo' AND state = 'confirmed'";
+        self.app
+            .until("the second call's confirmation", twice)
+            .await?;
+        writeln!(
+            out,
+            "   The same call once more: confirmed from the record, nothing is sent."
+        )?;
+        Ok(())
     }
-    let confirmed = app
-        .sql("SELECT DISTINCT leaf || ' ' || key FROM leafhopper.call WHERE state = 'confirmed'")
-        .await?;
-    let doubled = effects.values().filter(|times| **times > 1).count();
-    let lost = confirmed
-        .iter()
-        .flatten()
-        .filter(|call| !effects.contains_key(*call))
-        .count();
-    let unknown = effects.len() - (confirmed.len() - lost);
-    writeln!(
-        out,
-        "\n   The leaves hold {} effects, the database {} confirmed keys: {doubled} doubled, {lost} missing, \
-         {unknown} unknown.",
-        effects.len(),
-        confirmed.len(),
-    )?;
-    // What is written to a pipe should be seen before the server stops.
-    out.flush()?;
-    let rolled_back = leaf.requests("git site:41:repo");
-    Ok(doubled == 0 && lost == 0 && unknown == 0 && rolled_back == 0)
-}
 
-/// All calls of these keys are confirmed.
-fn confirmed(keys: &[&str]) -> String {
-    let list = keys
-        .iter()
-        .map(|key| format!("'{key}'"))
-        .collect::<Vec<_>>()
-        .join(", ");
-    format!("SELECT bool_and(state = 'confirmed') FROM leafhopper.call WHERE key IN ({list})")
+    async fn trouble(&self, out: Out<'_>) -> anyhow::Result<()> {
+        writeln!(
+            out,
+            "\n2. The leaves misbehave: git can be asked what exists, pay honours a key, host does neither."
+        )?;
+        let sql = r#"INSERT INTO leafhopper.outbox (leaf, key, path, body) VALUES
+            ('git', 'site:43:repo', '/repos',
+             '{"name": "bea", "description": "site:43:repo", "then": "lose the answer"}'),
+            ('git', 'site:44:repo', '/repos',
+             '{"name": "cleo", "description": "site:44:repo", "then": "lose the request"}'),
+            ('git', 'site:45:repo', '/repos',
+             '{"name": "dora", "description": "site:45:repo", "then": "be busy"}'),
+            ('pay', 'site:43:charge', '/charges',
+             '{"amount": 4200, "description": "site:43:charge", "then": "lose the answer"}'),
+            ('host', 'site:43:site', '/sites',
+             '{"domain": "bea.example", "description": "site:43:site", "then": "lose the answer"}')"#;
+        self.app.sql(sql).await?;
+        self.until_confirmed(&[
+            "site:43:repo",
+            "site:44:repo",
+            "site:45:repo",
+            "site:43:charge",
+        ])
+        .await?;
+        let parked = "SELECT state = 'parked' FROM leafhopper.call WHERE key = 'site:43:site'";
+        self.app.until("the parking", parked).await?;
+        writeln!(
+            out,
+            "   git makes site:43:repo and loses the answer. Asked (GET /repos/bea), it shows the repository:\n   \
+             that is the confirmation, adopted. Requests to make it: {}.",
+            self.leaf.sent("git site:43:repo"),
+        )?;
+        writeln!(
+            out,
+            "   git loses the request for site:44:repo. Asked {} times over a second, it has no such repository,\n   \
+             so it is sent again. Requests to make it: {}.",
+            self.leaf.asked("/git/repos/cleo"),
+            self.leaf.sent("git site:44:repo"),
+        )?;
+        writeln!(
+            out,
+            "   git is too busy for site:45:repo, and says so: sent again until it had time. Requests: {}.",
+            self.leaf.sent("git site:45:repo"),
+        )?;
+        writeln!(
+            out,
+            "   pay makes site:43:charge and loses the answer. Sent the same Idempotency-Key again, it answers\n   \
+             from its memory. Requests: {}, charges: {}.",
+            self.leaf.sent("pay site:43:charge"),
+            self.made("pay site:43:charge"),
+        )?;
+        writeln!(
+            out,
+            "   host makes site:43:site and loses the answer. Nothing can find that out: the call is parked,\n   \
+             and not sent again. Requests: {}.",
+            self.leaf.sent("host site:43:site"),
+        )?;
+        Ok(())
+    }
+
+    async fn crash(&self, sidecar: &mut Sidecar, out: Out<'_>) -> anyhow::Result<()> {
+        writeln!(
+            out,
+            "\n3. The sidecar is killed (SIGKILL) while 40 charges and a repository are under way."
+        )?;
+        let sql = r#"INSERT INTO leafhopper.outbox (leaf, key, path, body) VALUES
+            ('git', 'site:46:repo', '/repos',
+             '{"name": "eve", "description": "site:46:repo", "then": "think"}');
+            INSERT INTO leafhopper.outbox (leaf, key, path, body)
+            SELECT 'pay', key, '/charges', jsonb_build_object('description', key, 'then', 'think')
+              FROM (SELECT 'charge:' || i FROM generate_series(1, 40) i) charge (key)"#;
+        self.app.sql(sql).await?;
+        let made = || {
+            let charges = (1..=40).map(|n| self.made(&format!("pay charge:{n}")));
+            charges
+                .chain([self.made("git site:46:repo")])
+                .collect::<Vec<_>>()
+        };
+        until("the execution of what is under way", async || {
+            Ok(!made().contains(&0))
+        })
+        .await?;
+        sidecar.kill().await?;
+        self.leaf.answer_now(41);
+        let these = "FROM leafhopper.call WHERE key LIKE 'charge:%' OR key = 'site:46:repo'";
+        let left = self
+            .app
+            .value(&format!(
+                "SELECT count(*) FILTER (WHERE state <> 'confirmed') {these}"
+            ))
+            .await?;
+        sidecar.start()?;
+        let confirmed = format!("SELECT bool_and(state = 'confirmed') {these}");
+        self.app
+            .until("the confirmation of what was under way", &confirmed)
+            .await?;
+        let twice = made().into_iter().filter(|times| *times > 1).count();
+        writeln!(
+            out,
+            "   All 41 were executed, and nobody wrote down {left} of the answers. The next instance waits until\n   \
+             nothing of them can still be on its way. Then it asks git, and finds the repository; to pay it\n   \
+             sends the same keys again. All 41 exist, {twice} of them twice.",
+        )?;
+        Ok(())
+    }
+
+    async fn batch(&self, out: Out<'_>) -> anyhow::Result<()> {
+        writeln!(
+            out,
+            "\n4. A batch: host is at work on a site, the domain of the same batch is refused, a repository waits."
+        )?;
+        let first = r#"INSERT INTO leafhopper.outbox (leaf, key, path, body, batch_id) VALUES
+            ('host', 'site:47:site', '/sites',
+             '{"domain": "fay.example", "description": "site:47:site", "then": "think"}',
+             '00000000-0000-4000-8000-000000000047')"#;
+        self.app.sql(first).await?;
+        until("the site of the batch", async || {
+            Ok(self.made("host site:47:site") > 0)
+        })
+        .await?;
+        let rest = r#"INSERT INTO leafhopper.outbox (leaf, key, path, body, batch_id, not_before) VALUES
+            ('host', 'site:47:domain', '/domains',
+             '{"domain": "fay.example", "description": "site:47:domain", "then": "refuse"}',
+             '00000000-0000-4000-8000-000000000047', NULL),
+            ('git', 'site:47:repo', '/repos', '{"name": "fay", "description": "site:47:repo"}',
+             '00000000-0000-4000-8000-000000000047', now() + interval '1 hour')"#;
+        self.app.sql(rest).await?;
+        let cancelled =
+            "SELECT state = 'cancelled' FROM leafhopper.call WHERE key = 'site:47:repo'";
+        self.app.until("the sibling's cancel", cancelled).await?;
+        self.leaf.answer_now(1);
+        self.until_confirmed(&["site:47:site"]).await?;
+        writeln!(
+            out,
+            "   The one that waited is cancelled in time; the one under way runs to its end, and its site is on\n   \
+             record."
+        )?;
+        Ok(())
+    }
+
+    async fn person(&self, sidecar: &Sidecar, out: Out<'_>) -> anyhow::Result<()> {
+        let id = "SELECT id FROM leafhopper.call WHERE key = 'site:43:site'";
+        let id = self.app.value(id).await?;
+        let reason = "it is in host's console";
+        writeln!(
+            out,
+            "\n5. A person looked at host: the site of the parked call is there. They say so:\n\n   \
+             leafhopper resolve {id} --confirmed --status 201 --reason \"{reason}\""
+        )?;
+        let words = [
+            "resolve",
+            &id,
+            "--confirmed",
+            "--status",
+            "201",
+            "--reason",
+            reason,
+        ];
+        sidecar.command(&words).await?;
+        self.until_confirmed(&["site:43:site"]).await
+    }
+
+    /// The leaves' own ledger against the database.
+    async fn reckoning(&self, out: Out<'_>) -> anyhow::Result<bool> {
+        let rows = "SELECT c.id, c.leaf || ' ' || c.key, c.state, coalesce(c.reason, ''), c.attempts,
+                           CASE WHEN r.call_id <> c.id THEN 'as call ' || r.call_id ELSE coalesce(r.source, '') END
+                      FROM leafhopper.call c
+                      LEFT JOIN leafhopper.result r ON r.leaf = c.leaf AND r.key = c.key
+                     WHERE c.key NOT LIKE 'charge:%' ORDER BY c.id";
+        let rows = self.app.sql(rows).await?;
+        let effects = self.leaf.effects();
+        writeln!(
+            out,
+            "\n   {:>3}  {:<20} {:<10} {:<16} {:>8} {:>8}  source",
+            "id", "call", "state", "reason", "attempts", "effects"
+        )?;
+        for row in &rows {
+            if let [id, call, state, reason, attempts, source] = row.as_slice() {
+                let line = format!(
+                    "   {id:>3}  {call:<20} {state:<10} {reason:<16} {attempts:>8} {:>8}  {source}",
+                    self.made(call)
+                );
+                writeln!(out, "{}", line.trim_end())?;
+            }
+        }
+        let confirmed =
+            "SELECT DISTINCT leaf || ' ' || key FROM leafhopper.call WHERE state = 'confirmed'";
+        let confirmed = self.app.sql(confirmed).await?;
+        let doubled = effects.values().filter(|times| **times > 1).count();
+        let lost = confirmed
+            .iter()
+            .flatten()
+            .filter(|call| !effects.contains_key(*call))
+            .count();
+        let unknown = effects.len() - (confirmed.len() - lost);
+        writeln!(
+            out,
+            "\n   The leaves hold {} effects, the database {} confirmed keys: {doubled} doubled, {lost} missing, \
+             {unknown} unknown.",
+            effects.len(),
+            confirmed.len(),
+        )?;
+        let rolled_back = self.leaf.sent("git site:41:repo");
+        let agree = doubled == 0 && lost == 0 && unknown == 0 && rolled_back == 0;
+        if !agree {
+            writeln!(out, "   They do NOT agree.")?;
+        }
+        // What is written to a pipe should be seen before the server stops.
+        out.flush()?;
+        Ok(agree)
+    }
+
+    /// For who wants to look around.
+    pub(super) async fn what_next(
+        &self,
+        sidecar: &Sidecar,
+        url: &str,
+        out: Out<'_>,
+    ) -> anyhow::Result<()> {
+        let adopted = "SELECT id FROM leafhopper.call WHERE key = 'site:43:repo'";
+        let adopted = self.app.value(adopted).await?;
+        writeln!(
+            out,
+            "\nStill running, until Ctrl-C.\n\
+             \x20 the sidecar    http://{address} (/metrics, /livez, /readyz)\n\
+             \x20 the leaves     {leaves} (/git/repos/ada, /pay/charges/1)\n\
+             \x20 the database   {url}\n\
+             In another terminal, write a call of your own, and look around:\n\
+             \x20 export LEAFHOPPER_CONFIG='{config}'\n\
+             \x20 export DATABASE_URL='{url}'\n\
+             \x20 {psql} \"$DATABASE_URL\" -c \"INSERT INTO leafhopper.outbox (leaf, key, path, body) VALUES\n\
+             \x20   ('git', 'mine', '/repos', \
+             '{{\\\"name\\\": \\\"mine\\\", \\\"description\\\": \\\"mine\\\", \\\"then\\\": \\\"lose the answer\\\"}}')\"\n\
+             \x20 {psql} \"$DATABASE_URL\" -c 'SELECT id, leaf, key, state, reason FROM leafhopper.call'\n\
+             \x20 {program} calls\n\
+             \x20 {program} show {adopted}\n",
+            address = sidecar.address(),
+            leaves = self.leaf.url(),
+            psql = self.app.psql().display(),
+            config = sidecar.config().display(),
+            program = sidecar.program().display(),
+        )?;
+        out.flush()?;
+        Ok(())
+    }
+
+    /// How often this effect exists.
+    fn made(&self, effect: &str) -> usize {
+        self.leaf.effects().get(effect).copied().unwrap_or_default()
+    }
+
+    async fn until_confirmed(&self, keys: &[&str]) -> anyhow::Result<()> {
+        let list = keys
+            .iter()
+            .map(|key| format!("'{key}'"))
+            .collect::<Vec<_>>()
+            .join(", ");
+        let query = format!(
+            "SELECT bool_and(state = 'confirmed') FROM leafhopper.call WHERE key IN ({list})"
+        );
+        let what = format!("the confirmation of {}", keys.join(", "));
+        self.app.until(&what, &query).await
+    }
 }
