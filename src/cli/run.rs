@@ -25,7 +25,12 @@ pub struct RunArgs {
 #[derive(Debug, Args)]
 pub struct DemoArgs {
     /// The folder of PostgreSQL's programs; looked for if not given.
-    #[arg(long, value_name = "DIR")]
+    #[arg(
+        long,
+        value_name = "DIR",
+        env = "LEAFHOPPER_POSTGRES_BIN",
+        hide_env_values = true
+    )]
     postgres: Option<PathBuf>,
     /// End by itself: 0 if the leaves' ledger and the database agree, else 1. Without it everything stays up until
     /// Ctrl-C.

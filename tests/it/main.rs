@@ -21,6 +21,7 @@ mod configuration;
 mod crashes;
 mod database_cuts;
 mod database_down;
+mod demo;
 mod exact_requests;
 mod functions;
 mod g01_atomic_intent;
