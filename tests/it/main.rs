@@ -16,6 +16,7 @@ mod harness;
 
 mod answers;
 mod app_role;
+mod clients;
 mod cluster;
 mod configuration;
 mod crashes;

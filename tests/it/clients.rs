@@ -1,0 +1,101 @@
+//! The README's examples in other languages, as they stand there, with the languages' own PostgreSQL clients.
+//!
+//! `.ci/clients` gets the clients. Where `LEAFHOPPER_CLIENTS=required` (CI sets it once they are there) a missing one
+//! is a failure. Else the example is not tried, and that is said past the capture of a test's output.
+
+use std::{
+    io::Write as _,
+    process::{Command, Output},
+};
+
+use serde_json::json;
+
+use crate::harness::Bed;
+
+/// Where `.ci/clients` puts them.
+const LOCAL: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/.clients");
+
+#[tokio::test]
+async fn the_readme_s_python_writes_the_call() {
+    let block = block("python");
+    let program = format!(
+        "import sys, psycopg\nconn = psycopg.connect(sys.argv[1])\n{block}\nconn.close()\n"
+    );
+    let pythons = [
+        &format!("{LOCAL}/python/bin/python3"),
+        "/usr/bin/python3",
+        "python3",
+    ];
+    let python = pythons
+        .into_iter()
+        .find(|python| runs(Command::new(python).args(["-c", "import psycopg"])));
+    try_in("Python with psycopg 3", python, |python, url| {
+        Command::new(python).args(["-c", &program, url]).output()
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn the_readme_s_javascript_writes_the_call() {
+    let block = block("js");
+    let program = format!(
+        "const pg = require('pg');\n(async () => {{\n\
+         const client = new pg.Client({{ connectionString: process.argv[1] }});\nawait client.connect();\n\
+         {block}\nawait client.end();\n}})();\n"
+    );
+    let node = || {
+        let mut node = Command::new("node");
+        node.env(
+            "NODE_PATH",
+            format!("{LOCAL}/node_modules:/usr/share/nodejs"),
+        );
+        node
+    };
+    let found = runs(node().args(["-e", "require('pg')"])).then_some("node");
+    try_in("Node with pg", found, |_, url| {
+        node().args(["-e", &program, url]).output()
+    })
+    .await;
+}
+
+/// The README's only block in that language.
+fn block(language: &str) -> &'static str {
+    let readme = include_str!("../../README.md");
+    let fence = format!("```{language}\n");
+    let mut blocks = readme.split(&fence).skip(1);
+    let block = blocks.next().unwrap().split("```").next().unwrap();
+    assert_eq!(blocks.count(), 0, "one more block in {language}");
+    block
+}
+
+fn runs(command: &mut Command) -> bool {
+    command.output().is_ok_and(|output| output.status.success())
+}
+
+/// Runs it against a database, if the interpreter is there.
+async fn try_in<'name>(
+    what: &str,
+    interpreter: Option<&'name str>,
+    run: impl FnOnce(&'name str, &str) -> std::io::Result<Output>,
+) {
+    let Some(interpreter) = interpreter else {
+        let missing = format!("{what} is not here: .ci/clients gets it");
+        let is_required =
+            std::env::var("LEAFHOPPER_CLIENTS").is_ok_and(|value| value == "required");
+        assert!(!is_required, "{missing}");
+        writeln!(
+            std::io::stderr(),
+            "NOT TRIED: the README's example; {missing}"
+        )
+        .unwrap();
+        return;
+    };
+    let bed = Bed::new().await;
+    let output = run(interpreter, &bed.database.url).unwrap();
+    assert!(output.status.success(), "{output:?}");
+    let calls = "SELECT leaf, key, path, body FROM leafhopper.outbox";
+    let call = json!({
+        "leaf": "pay", "key": "order:4711:charge", "path": "/charges", "body": { "amount": 4200 },
+    });
+    assert_eq!(bed.app.rows(calls).await, [call]);
+}
