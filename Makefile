@@ -8,7 +8,7 @@ ARGS =
 help: ## Show this list
 	@sed -n 's/^\([a-z]*\):.* ## /\1\t/p' Makefile | expand -t 8
 
-demo: ready ## Run an app, a leaf that misbehaves and the sidecar against a throw-away PostgreSQL
+demo: ready ## Run an app, leaves that misbehave and the sidecar against a throw-away PostgreSQL
 	cargo run --locked -- demo $(ARGS)
 
 test: ready ## Run every test, on a PostgreSQL of its own

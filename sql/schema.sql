@@ -362,7 +362,9 @@ BEGIN
     END IF;
     SELECT last_value > extract(epoch FROM clock_timestamp()) * 1000 INTO sleeping
       FROM leafhopper.sleeping_until;
-    IF sleeping AND pg_notification_queue_usage() < 0.5 THEN
+    -- A full queue fails the COMMIT of a transaction that has notified. So nearly all of it has to be free: that
+    -- is what others may add until this transaction commits.
+    IF sleeping AND pg_notification_queue_usage() < 0.1 THEN
         -- A hint without content: all notifications of a transaction fold into one.
         PERFORM pg_notify('leafhopper_wake', '');
     END IF;

@@ -1,4 +1,4 @@
--- A notification without content.
+-- A notification without content. It commits at once, so half of the queue is margin enough.
 -- Caller:      store/wakeup.rs
 -- Index:       none
 -- Locks:       none

@@ -5,7 +5,8 @@
 //! stops and the folder goes.
 //!
 //! The last part is a watchdog's work: a small shell that waits for the end of a pipe of which the owner holds
-//! the other end. The kernel closes that end whatever kills the owner, SIGKILL included.
+//! the other end. The kernel closes that end whatever kills the owner, SIGKILL included. (Where it dies before the
+//! server has started, within `initdb`'s second, the files stay until the same user starts the next one.)
 //!
 //! Everything here blocks for up to some seconds; asynchronous callers use `spawn_blocking`.
 
