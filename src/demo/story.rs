@@ -301,7 +301,8 @@ impl Story {
              \x20 {psql} \"$DATABASE_URL\" -c \"INSERT INTO leafhopper.outbox (leaf, key, path, body) VALUES\n\
              \x20   ('git', 'mine', '/repos', \
              '{{\\\"name\\\": \\\"mine\\\", \\\"description\\\": \\\"mine\\\", \\\"then\\\": \\\"lose the answer\\\"}}')\"\n\
-             \x20 {psql} \"$DATABASE_URL\" -c 'SELECT id, leaf, key, state, reason FROM leafhopper.call'\n\
+             \x20 {psql} \"$DATABASE_URL\" -c \"SELECT id, state, reason, attempts FROM leafhopper.call \
+             WHERE key = 'mine'\"\n\
              \x20 {program} calls\n\
              \x20 {program} show {adopted}\n",
             address = sidecar.address(),
