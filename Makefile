@@ -3,7 +3,7 @@
 
 ARGS =
 
-.PHONY: help demo test lint build ready
+.PHONY: help demo test leaves lint build ready
 
 help: ## Show this list
 	@sed -n 's/^\([a-z]*\):.* ## /\1\t/p' Makefile | expand -t 8
@@ -13,6 +13,10 @@ demo: ready ## Run an app, leaves that misbehave and the sidecar against a throw
 
 test: ready ## Run every test, on a PostgreSQL of its own
 	cargo test --locked -- $(ARGS)
+
+leaves: ready ## Run the tests against servers from PyPI and npm, which it installs into target/leaves
+	.ci/leaves
+	cargo test --locked --test it -- --ignored others_leaves --show-output $(ARGS)
 
 lint: ## Check format, lints, documentation and (where cargo-deny is installed) dependencies
 	.ci/lint

@@ -45,6 +45,7 @@ mod migrations;
 mod notifications;
 mod open_transactions;
 mod origin;
+mod others_leaves;
 mod outbox;
 mod outcomes;
 mod probes;

@@ -32,6 +32,18 @@ enum Network {
     Up,
     Cut,
     Stalled,
+    /// Up goes through, and nothing comes down.
+    Mute,
+}
+
+impl Network {
+    fn lets_through(self, direction: Direction) -> bool {
+        match self {
+            Self::Up => true,
+            Self::Mute => direction == Direction::Up,
+            Self::Cut | Self::Stalled => false,
+        }
+    }
 }
 
 #[derive(Debug)]
@@ -106,6 +118,11 @@ impl Proxy {
         self.state.network.send_replace(Network::Stalled);
     }
 
+    /// Lets requests through and holds every answer back, until [`Proxy::restore`].
+    pub(crate) fn hold_answers(&self) {
+        self.state.network.send_replace(Network::Mute);
+    }
+
     /// Lets everything through again.
     pub(crate) fn restore(&self) {
         self.state.allowance.send_replace(None);
@@ -176,7 +193,7 @@ async fn pump(
         let read = from.read(&mut buffer).await?;
         // What arrives during a stall waits here, and goes on after it.
         network
-            .wait_for(|network| *network == Network::Up)
+            .wait_for(|network| network.lets_through(direction))
             .await
             .map_err(io::Error::other)?;
         if read == 0 {

@@ -1,0 +1,168 @@
+//! Leaves that nobody here wrote: servers from PyPI and npm, configured as a user would (`tests/leaves/*.toml`).
+//!
+//! `make leaves` installs and runs them. Each is asked to create things, loses its answers, is not reached, has its
+//! sidecar killed; in the end it is asked directly what it has, and that is compared with the results.
+
+mod caldav;
+mod cloud;
+mod rest;
+mod server;
+mod storm;
+mod story;
+
+use std::collections::BTreeMap;
+
+use serde_json::Value;
+
+use crate::harness::{
+    app::{App, Call, literal},
+    database::Database,
+    proxy::Proxy,
+    sidecar::{Config, Sidecar},
+};
+use server::Server;
+
+/// A kind of leaf, as its users know it.
+trait OthersLeaf: Sized {
+    /// Its name in the configuration.
+    const NAME: &'static str;
+
+    /// What a user writes; the url in it is the one that its manual names.
+    const TOML: &'static str;
+
+    /// That url.
+    const URL: &'static str;
+
+    /// The secrets that the configuration names, with their values.
+    const ENVIRONMENT: &'static [(&'static str, &'static str)] = &[];
+
+    /// Whether a call in doubt is sent again instead of asked about.
+    const RESENDS: bool = false;
+
+    /// What it answers to a second create of one name, where it refuses that.
+    const REFUSES: Option<u16> = None;
+
+    /// Runs, and is empty.
+    async fn start() -> Self;
+
+    /// Its process.
+    fn server(&self) -> &Server;
+
+    /// The row that creates the thing of that key.
+    fn call(key: &str) -> Call;
+
+    /// Creates somebody else's thing under the name that the key's call will choose.
+    async fn has_theirs(&self, key: &str);
+
+    /// What it has, as it says itself: for each key whatever tells one thing from another, of each thing.
+    async fn things(&self) -> BTreeMap<String, Vec<String>>;
+
+    /// The same of the thing that a result speaks of.
+    fn thing(result: &Value) -> String;
+
+    /// How many requests to create something its log tells of.
+    fn creates(&self) -> usize;
+}
+
+/// A leaf with its database, its application, and a network that can fail between it and the sidecars.
+struct Scene<L> {
+    app: App,
+    way: Proxy,
+    leaf: L,
+    config: Config,
+    /// Last, so that it goes last.
+    database: Database,
+}
+
+impl<L: OthersLeaf> Scene<L> {
+    async fn new() -> Self {
+        let (database, leaf) = tokio::join!(Database::new(), L::start());
+        let app = App::connect(&database.url).await;
+        let url = leaf.server().url().to_owned();
+        let way = Proxy::in_front_of(&url).await;
+        assert!(L::TOML.contains(L::URL), "{}", L::TOML);
+        let config = Config::new(&database.url)
+            .dispatch("lease = \"1s\"")
+            .toml("[retry]\ninitial = \"100ms\"\nmax = \"500ms\"")
+            .toml(&L::TOML.replace(L::URL, &way.url(&url)));
+        Self {
+            app,
+            way,
+            leaf,
+            config,
+            database,
+        }
+    }
+
+    async fn sidecar(&self) -> Sidecar {
+        // Those of every leaf of the file.
+        let secrets = [
+            cloud::Clusters::ENVIRONMENT,
+            cloud::Users::ENVIRONMENT,
+            caldav::Events::ENVIRONMENT,
+        ];
+        let starter = self.config.sidecar();
+        let starter = secrets
+            .concat()
+            .iter()
+            .fold(starter, |starter, (name, value)| {
+                starter.environment(name, value)
+            });
+        starter.start().await
+    }
+
+    /// What stands for each key, with the whole answer as text where it is no JSON.
+    async fn results(&self) -> Vec<Value> {
+        let leaf = literal(L::NAME);
+        self.app
+            .rows(&format!(
+                "SELECT key, source, weak, status, headers, body, convert_from(body_raw, 'UTF8') AS text \
+                   FROM leafhopper.result WHERE leaf = {leaf} AND undone_at IS NULL ORDER BY key"
+            ))
+            .await
+    }
+
+    /// The leaf has exactly one thing for each of these keys, and the results speak of exactly those.
+    async fn assert_each_once(&self, keys: &[&str]) {
+        let things = self.leaf.things().await;
+        let results = self.results().await;
+        let spoken_of = results.iter().map(|result| {
+            let key = result["key"].as_str().unwrap().to_owned();
+            (key, vec![L::thing(result)])
+        });
+        assert_eq!(
+            spoken_of.collect::<BTreeMap<_, _>>(),
+            things,
+            "{results:#?}"
+        );
+        assert_eq!(results.len(), keys.len(), "{results:#?}");
+        for key in keys {
+            assert_eq!(
+                things.get(*key).map(Vec::len),
+                Some(1),
+                "{key}: {things:#?}"
+            );
+        }
+    }
+
+    /// Where a key's result comes from.
+    async fn source(&self, key: &str) -> String {
+        let results = self.app.results(L::NAME, key).await;
+        assert_eq!(results.len(), 1, "{results:#?}");
+        assert_eq!(results[0]["weak"], false, "{results:#?}");
+        results[0]["source"].as_str().unwrap().to_owned()
+    }
+
+    /// The history of a call in one line.
+    async fn history(&self, id: i64) -> String {
+        let attempts = self.app.attempts(id).await;
+        let words = attempts.iter().map(|attempt| {
+            let class = attempt["class"].as_str().unwrap();
+            match attempt["status"].as_u64() {
+                Some(status) => format!("{class} {status}"),
+                None => class.to_owned(),
+            }
+        });
+        words.collect::<Vec<_>>().join(", ")
+    }
+}
