@@ -3,11 +3,16 @@
 //!
 //! They may come from rows, so they are data of somebody else's. In a path each interpolation is encoded as
 //! one segment; one that comes out empty, or as a dot segment, is an error, since it would name another thing.
+//! Only the call's own path is a path already, and stays as it is.
 
-use std::{collections::HashSet, io};
+use std::{
+    collections::HashSet,
+    io,
+    sync::atomic::{AtomicUsize, Ordering},
+};
 
 use minijinja::{
-    Environment, Error, ErrorKind, UndefinedBehavior, Value,
+    Environment, Error, ErrorKind, UndefinedBehavior, Value, context,
     value::{Serde, ValueKind},
 };
 
@@ -17,7 +22,7 @@ use super::{bounds, path};
 const FUEL: u64 = 20_000;
 
 /// A template or an expression may be so long, in bytes.
-const SOURCE_MAX: usize = 4096;
+pub(super) const SOURCE_MAX: usize = 4096;
 
 /// A path may be so long, as in a row.
 const PATH_MAX: usize = 8000;
@@ -68,12 +73,20 @@ impl From<Error> for TemplateError {
 /// What is wrong with it, and what would be right.
 pub fn check_path(template: &str, names: &[&str]) -> Result<(), String> {
     check_template(template, names)?;
-    if !template.starts_with('/') || template.starts_with("//") {
+    let starts = template.starts_with('/') || starts_with_call_path(template);
+    if !starts || template.starts_with("//") {
         return Err(format!(
             "{template:?} is appended to the base_url; it has to start with one `/`"
         ));
     }
     Ok(())
+}
+
+/// Whether it begins with `{{ call.path }}`.
+fn starts_with_call_path(template: &str) -> bool {
+    let code = template.strip_prefix("{{").map(str::trim_start);
+    let rest = code.and_then(|code| code.strip_prefix("call.path"));
+    rest.is_some_and(|rest| rest.trim_start().starts_with("}}"))
 }
 
 /// Checks any template before it is used: it compiles, and speaks of `names` only.
@@ -139,11 +152,23 @@ fn speaks_only_of(
 pub fn render_path(template: &str, values: &serde_json::Value) -> Result<String, TemplateError> {
     let mut environment = environment(template)?;
     bounds::of_template(template)?;
-    environment.set_formatter(|output, _state, value| {
-        let segment = segment(value)?;
-        output.write_str(&segment).map_err(Error::from)
+    // Whoever wrote the template can't call anything else a path.
+    environment.remove_filter("safe");
+    let written = AtomicUsize::new(0);
+    environment.set_formatter(move |output, _state, value| {
+        let part = match value.as_str() {
+            Some(path) if value.is_safe() => path.to_owned(),
+            _ => segment(value)?,
+        };
+        // Before there is more of it than a path may be.
+        let length = written.fetch_add(part.len(), Ordering::Relaxed) + part.len();
+        if length > PATH_MAX {
+            let detail = format!("its parts are longer than a path, {PATH_MAX} are allowed");
+            return Err(Error::new(ErrorKind::InvalidOperation, detail));
+        }
+        output.write_str(&part).map_err(Error::from)
     });
-    let path = environment.render_str(template, Value::from(Serde(values)))?;
+    let path = environment.render_str(template, with_call_path(values))?;
     if path.len() > PATH_MAX {
         return Err(TemplateError::LongPath(path.len()));
     }
@@ -151,6 +176,17 @@ pub fn render_path(template: &str, values: &serde_json::Value) -> Result<String,
         Ok(()) => Ok(path),
         Err(flaw) => Err(TemplateError::Path { path, flaw }),
     }
+}
+
+/// The values, with the call's path as text that is not to be encoded.
+fn with_call_path(values: &serde_json::Value) -> Value {
+    let plain = Value::from(Serde(values));
+    let (call, path) = (&values["call"], &values["call"]["path"]);
+    let Some(path) = path.as_str() else {
+        return plain;
+    };
+    let path = Value::from_safe_string(path.to_owned());
+    context! { call => context! { path, ..Value::from(Serde(call)) }, ..plain }
 }
 
 /// Evaluates an expression over `values`. `None` where it comes out undefined, none or false.
@@ -278,155 +314,4 @@ fn segment(value: &Value) -> Result<String, Error> {
         }
     }
     Ok(segment)
-}
-
-#[cfg(test)]
-mod tests {
-    use serde_json::json;
-
-    use super::*;
-
-    fn rendered(template: &str) -> Result<String, String> {
-        let call = json!({ "call": { "key": "site:42", "body": {
-            "owner": "ada", "name": "a/b c", "n": 7, "empty": "", "dots": "..", "list": [1], "none": null, "ü": "ü",
-            "half": 1.5, "huge": 12_345_678_901_234_567_890_123.0, "long": "x".repeat(1000),
-        }}});
-        render_path(template, &call).map_err(|error| error.to_string())
-    }
-
-    #[test]
-    fn each_interpolation_is_one_segment() {
-        for (template, path) in [
-            ("/repos/{{ call.body.owner }}", "/repos/ada"),
-            (
-                "/repos/{{ call.body.name }}?n={{ call.body.n }}",
-                "/repos/a%2Fb%20c?n=7",
-            ),
-            ("/{{ call.key }}", "/site%3A42"),
-            ("/{{ call.body['ü'] }}", "/%C3%BC"),
-            ("/x{% if call.body.n == 7 %}/y{% endif %}", "/x/y"),
-        ] {
-            assert_eq!(rendered(template).as_deref(), Ok(path), "{template}");
-        }
-    }
-
-    #[test]
-    fn what_gives_no_path_says_why() {
-        for (template, why) in [
-            ("/{{ call.body.empty }}", "empty"),
-            ("/{{ call.body.dots }}", "dot segment"),
-            ("/{{ call.body.list }}", "neither text nor a number"),
-            ("/{{ call.body.none }}", "not there"),
-            ("/{{ call.body.missing }}", "undefined"),
-            ("/{{ call.body.missing.deeper }}", "undefined"),
-            ("{{ call.key }}", "exactly one"),
-            ("/../x", "segment"),
-            ("/{{ call.body.half }}", "no whole one"),
-            ("/{{ call.body.huge }}", "no whole one"),
-            (
-                "/{% for i in range(100) %}{{ call.body.long }}{% endfor %}",
-                "8000 are allowed",
-            ),
-            (
-                "/{% set n = namespace(x='a') %}{% for i in range(60) %}{% set n.x = n.x ~ n.x %}{% endfor %}",
-                "any size",
-            ),
-            ("/{{ call.key", "syntax error"),
-            ("/{% for i in range(100000) %}x{% endfor %}", "fuel"),
-        ] {
-            let said = rendered(template).unwrap_err();
-            assert!(said.to_lowercase().contains(why), "{template} says {said}");
-        }
-        let long = format!("/{}", "x".repeat(SOURCE_MAX));
-        assert!(rendered(&long).unwrap_err().contains("allowed"));
-    }
-
-    #[test]
-    fn an_expression_is_empty_or_has_a_value() {
-        let values = json!({ "response": { "body": { "id": 1, "of": "k", "no": false, "zero": 0, "text": "" } },
-                             "call": { "key": "k" } });
-        let value = |text: &str| evaluate(text, &values);
-        assert_eq!(
-            value("response.body if response.body.of == call.key"),
-            Ok(Some(values["response"]["body"].clone()))
-        );
-        assert_eq!(
-            value("response.body if response.body.of == 'other'"),
-            Ok(None)
-        );
-        assert_eq!(value("response.body.missing"), Ok(None));
-        assert_eq!(value("response.body.no"), Ok(None));
-        assert_eq!(value("none"), Ok(None));
-        assert_eq!(value("response.body.zero"), Ok(Some(json!(0))));
-        assert_eq!(value("response.body.text"), Ok(Some(json!(""))));
-        assert!(value("response.body.missing.deeper").is_err());
-        assert!(value("response.nothing.at.all").is_err());
-        for hostile in [
-            "'x' * 100000000000",
-            "('x' * 10000)|replace('x', 'x' * 10000)",
-            "[1] * 1000000000",
-            "range(1000000000)|list",
-            "'%1000000000s'|format('x')",
-            // Lazy: it costs no fuel, and is gigabytes as soon as it is written down.
-            "[range(100000)] * 100000",
-        ] {
-            assert!(value(hostile).is_err(), "{hostile}");
-        }
-    }
-
-    #[test]
-    fn what_is_not_there_is_told_before_use() {
-        let names = ["response", "call"];
-        assert_eq!(
-            check_expression("response.body if call.key", &names),
-            Ok(())
-        );
-        assert_eq!(check_expression("range(3)|first", &names), Ok(()));
-        let said = |text| check_expression(text, &names).unwrap_err();
-        assert!(said("respnse").contains("`respnse` is not known here"));
-        assert!(said("response.").contains("does not compile"));
-        assert!(said(&"1".repeat(SOURCE_MAX + 1)).contains("allowed"));
-        let said = |text| check_path(text, &["call"]).unwrap_err();
-        assert!(said("/{{ response.x }}").contains("`response` is not known here"));
-        assert!(said("x").contains("one `/`"));
-    }
-
-    #[test]
-    fn what_could_make_a_value_of_any_size_is_refused_before_it_runs() {
-        for expression in [
-            "'x' * 100000000",
-            "([1] * 100000000)|length",
-            "9 ** 9",
-            "'xx'|replace('x', 'xxxxxxxx')",
-            "['a', 'b'] | join('long')",
-            "'%0999999999d' |format(1)",
-            "'a\\'b' * 9",
-            "[['a', 'b']]|map('join', 'x')|list",
-        ] {
-            let said = evaluate(expression, &json!({})).unwrap_err().to_string();
-            assert!(
-                said.contains("any size") || said.contains("unknown filter"),
-                "{expression}: {said}"
-            );
-        }
-        let often = ["'x'"; 20].join("~");
-        assert!(evaluate(&often, &json!({})).is_err());
-        for template in [
-            "/{% set a = call.key ~ call.key %}{{ a }}",
-            "/{%- set a = 1 -%}x",
-            "/{% raw %}{{ ' {% endraw %}{{ [1] * 100000000 }}",
-            "/{# {{ ' #}{{ [1] * 100000000 }}",
-            "/{% for i in [1] * 100000000 %}{% endfor %}",
-            "/{{ '}}' * 9 }}",
-            "/{% macro a() %}{% endmacro %}",
-        ] {
-            let said = rendered(template).unwrap_err();
-            assert!(said.contains("any size"), "{template}: {said}");
-        }
-        assert_eq!(
-            evaluate("'a*b' ~ \"|join\"", &json!({})),
-            Ok(Some(json!("a*b|join")))
-        );
-        assert_eq!(rendered("/a*b/{{ 'c' }}").as_deref(), Ok("/a*b/c"));
-    }
 }

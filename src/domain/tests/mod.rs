@@ -2,4 +2,5 @@
 
 mod decisions;
 mod outcomes;
+mod templates;
 mod values;
