@@ -1,11 +1,11 @@
-//! Radicale, from PyPI: a calendar whose events are PUT, again and again, or only where there is none yet.
+//! Radicale, from `PyPI`: a calendar whose events are PUT, again and again, or only where there is none yet.
 
 use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
 
 use super::{
-    OthersLeaf,
+    OthersLeaf, SOMEBODY_ELSE, Taken,
     cloud::bytea,
     server::{Server, python},
 };
@@ -53,7 +53,7 @@ fn put(leaf: &str, key: &str) -> Call {
 }
 
 async fn has_theirs(server: &Server, key: &str) {
-    let body = Some((CALENDAR, event("somebody-else")));
+    let body = Some((CALENDAR, event(SOMEBODY_ELSE)));
     let (status, text) = server.ask("PUT", &path(key), body).await;
     assert_eq!(status, 201, "{text}");
 }
@@ -98,6 +98,7 @@ impl OthersLeaf for Events {
     const ENVIRONMENT: &'static [(&'static str, &'static str)] =
         &[("RADICALE_PASSWORD", "leafhopper")];
     const RESENDS: bool = true;
+    const TAKEN: Taken = Taken::No;
 
     async fn start() -> Self {
         Self(start().await)
@@ -135,7 +136,7 @@ impl OthersLeaf for NewEvents {
     const NAME: &'static str = "new_events";
     const TOML: &'static str = TOML;
     const URL: &'static str = URL;
-    const REFUSES: Option<u16> = Some(412);
+    const TAKEN: Taken = Taken::Asked(412);
 
     async fn start() -> Self {
         Self(start().await)
@@ -146,9 +147,7 @@ impl OthersLeaf for NewEvents {
     }
 
     fn call(key: &str) -> Call {
-        put(Self::NAME, key)
-            .set("headers", json!({ "If-None-Match": "*" }))
-            .set("meta", json!({ "event": format!("event-{key}") }))
+        put(Self::NAME, key).set("headers", json!({ "If-None-Match": "*" }))
     }
 
     async fn has_theirs(&self, key: &str) {

@@ -1,11 +1,11 @@
-//! moto, from PyPI: the APIs of AWS, of which two that could hardly differ more.
+//! moto, from `PyPI`: the APIs of AWS, of which two that could hardly differ more.
 
 use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
 
 use super::{
-    OthersLeaf,
+    OthersLeaf, SOMEBODY_ELSE, Taken,
     server::{Server, python},
 };
 use crate::harness::app::{Call, call};
@@ -19,11 +19,21 @@ const EKS: &str = "AWS4-HMAC-SHA256 Credential=AKIDEXAMPLE/20260101/us-east-1/ek
 const IAM: &str = "AWS4-HMAC-SHA256 Credential=AKIDEXAMPLE/20260101/us-east-1/iam/aws4_request, \
     SignedHeaders=host, Signature=0";
 
+/// All of them.
+const CLUSTERS: &str = "/clusters?maxResults=100";
+const USERS: &str = "/?Action=ListUsers&Version=2010-05-08";
+
 const FORM: &str = "application/x-www-form-urlencoded";
 
 async fn start() -> Server {
     let words = python(&["-m", "moto.server", "-H", "127.0.0.1", "-p", "PORT"]);
     Server::start(&words, &[]).await
+}
+
+/// What it needs for an API is loaded at the first request for it, which can take seconds.
+async fn warm(server: Server, path: &str) -> Server {
+    server.text(path).await;
+    server
 }
 
 /// Clusters of EKS: JSON, and 409 to a second create.
@@ -43,10 +53,10 @@ impl OthersLeaf for Clusters {
     const TOML: &'static str = TOML;
     const URL: &'static str = URL;
     const ENVIRONMENT: &'static [(&'static str, &'static str)] = &[("EKS_AUTHORIZATION", EKS)];
-    const REFUSES: Option<u16> = Some(409);
+    const TAKEN: Taken = Taken::Asked(409);
 
     async fn start() -> Self {
-        Self(start().await.authorized(EKS))
+        Self(warm(start().await.authorized(EKS), CLUSTERS).await)
     }
 
     fn server(&self) -> &Server {
@@ -69,11 +79,13 @@ impl OthersLeaf for Clusters {
 
     async fn things(&self) -> BTreeMap<String, Vec<String>> {
         let mut things: BTreeMap<_, Vec<_>> = BTreeMap::new();
-        let all = self.0.json("/clusters?maxResults=100").await;
+        let all = self.0.json(CLUSTERS).await;
         for name in all["clusters"].as_array().unwrap() {
             let path = format!("/clusters/{}", name.as_str().unwrap());
             let cluster = &self.0.json(&path).await["cluster"];
-            let key = cluster["tags"]["leafhopper"].as_str().unwrap_or("(none)");
+            let key = cluster["tags"]["leafhopper"]
+                .as_str()
+                .unwrap_or(SOMEBODY_ELSE);
             let of_key = things.entry(key.to_owned()).or_default();
             of_key.push(cluster["endpoint"].to_string());
         }
@@ -109,10 +121,10 @@ impl OthersLeaf for Users {
     const TOML: &'static str = TOML;
     const URL: &'static str = URL;
     const ENVIRONMENT: &'static [(&'static str, &'static str)] = &[("IAM_AUTHORIZATION", IAM)];
-    const REFUSES: Option<u16> = Some(409);
+    const TAKEN: Taken = Taken::Asked(409);
 
     async fn start() -> Self {
-        Self(start().await.authorized(IAM))
+        Self(warm(start().await.authorized(IAM), USERS).await)
     }
 
     fn server(&self) -> &Server {
@@ -136,12 +148,11 @@ impl OthersLeaf for Users {
 
     async fn things(&self) -> BTreeMap<String, Vec<String>> {
         let mut things: BTreeMap<_, Vec<_>> = BTreeMap::new();
-        let all = "/?Action=ListUsers&Version=2010-05-08";
-        for user in self.0.text(all).await.split("<UserName>").skip(1) {
+        for user in self.0.text(USERS).await.split("<UserName>").skip(1) {
             let name = user.split('<').next().unwrap();
             let path = format!("/?Action=GetUser&Version=2010-05-08&UserName={name}");
             let user = self.0.text(&path).await;
-            let key = element(&user, "Value").unwrap_or("(none)".to_owned());
+            let key = element(&user, "Value").unwrap_or(SOMEBODY_ELSE.to_owned());
             let of_key = things.entry(key).or_default();
             of_key.push(element(&user, "UserId").unwrap());
         }

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde_json::{Value, json};
 
 use super::{
-    OthersLeaf,
+    OthersLeaf, SOMEBODY_ELSE, Taken,
     server::{Server, node},
 };
 use crate::harness::app::{Call, call};
@@ -25,7 +25,7 @@ async fn start() -> Server {
 async fn things(server: &Server) -> BTreeMap<String, Vec<String>> {
     let mut things: BTreeMap<_, Vec<_>> = BTreeMap::new();
     for item in server.json("/items").await.as_array().unwrap() {
-        let key = item["key"].as_str().unwrap_or("(none)").to_owned();
+        let key = item["key"].as_str().unwrap_or(SOMEBODY_ELSE).to_owned();
         things.entry(key).or_default().push(item["id"].to_string());
     }
     things
@@ -38,6 +38,7 @@ impl OthersLeaf for Items {
     const NAME: &'static str = "items";
     const TOML: &'static str = TOML;
     const URL: &'static str = URL;
+    const TAKEN: Taken = Taken::Another;
 
     async fn start() -> Self {
         Self(start().await)
@@ -80,7 +81,7 @@ impl OthersLeaf for NamedItems {
     const NAME: &'static str = "named_items";
     const TOML: &'static str = TOML;
     const URL: &'static str = URL;
-    const REFUSES: Option<u16> = Some(500);
+    const TAKEN: Taken = Taken::Asked(500);
 
     async fn start() -> Self {
         Self(start().await)

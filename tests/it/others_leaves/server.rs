@@ -85,7 +85,9 @@ impl Server {
                 panic!("it has ended, {status}:\n{}", server.log());
             }
             let asked = server.client.get(&server.address).send().await;
-            asked.map(drop).map_err(|_| server.log())
+            asked
+                .map(drop)
+                .map_err(|error| format!("{error}\n{}", server.log()))
         })
         .await;
         server

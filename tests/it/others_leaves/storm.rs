@@ -60,7 +60,7 @@ pub(super) async fn storm<L: OthersLeaf>() {
             scene.way.restore();
         }
     }
-    let limit = Duration::from_secs(90);
+    let limit = Duration::from_secs(150);
     until_within(limit, "all calls are confirmed", async || {
         let sql = "SELECT state, reason, count(*) FROM leafhopper.call GROUP BY 1, 2";
         let states = scene.app.rows(sql).await;
