@@ -14,7 +14,7 @@ demo: ready ## Run an app, leaves that misbehave and the sidecar against a throw
 test: ready ## Run every test, on a PostgreSQL of its own
 	cargo test --locked -- $(ARGS)
 
-leaves: ready ## Run the tests against servers from PyPI and npm, which it installs into target/leaves
+leaves: ready ## Run the tests against servers of others, which it installs (all but Apache into target/leaves)
 	.ci/leaves
 	cargo test --locked --test it -- --ignored others_leaves --show-output $(ARGS)
 

@@ -17,7 +17,7 @@ const CALENDAR: &str = "text/calendar";
 
 const CONFIG: &str = "[server]\nhosts = 127.0.0.1:PORT\n\
     [auth]\ntype = htpasswd\nhtpasswd_filename = HERE/users\nhtpasswd_encryption = plain\ndelay = 0\n\
-    [storage]\nfilesystem_folder = HERE/collections\n\
+    [storage]\nfilesystem_folder = HERE/data\n\
     [logging]\nlevel = info\n";
 
 /// It runs, and Ann has a calendar.

@@ -1,4 +1,4 @@
-//! Leaves that nobody here wrote: servers from `PyPI` and npm, configured as a user would (`tests/leaves/*.toml`).
+//! Leaves that nobody here wrote: servers from `PyPI`, npm and Debian, configured as a user would (`tests/leaves/*.toml`).
 //!
 //! `make leaves` installs and runs them. Each is asked to create things, loses its answers, is not reached, has its
 //! sidecar killed; in the end it is asked directly what it has, and that is compared with the results.
@@ -9,6 +9,7 @@ mod rest;
 mod server;
 mod storm;
 mod story;
+mod webdav;
 
 use std::collections::BTreeMap;
 
@@ -72,6 +73,8 @@ trait OthersLeaf: Sized {
 enum Taken {
     /// Names don't matter: it makes another thing.
     Another,
+    /// It replaces the thing.
+    Replaced,
     /// The leaf refuses, and that is a no.
     No,
     /// The leaf refuses with this status, and is asked whose it is.

@@ -1,8 +1,9 @@
 //! A server that `.ci/leaves` has installed, as a process on a port of its own.
 
 use std::{
-    fs::File,
+    fs::{File, Permissions},
     net::TcpListener,
+    os::unix::fs::PermissionsExt,
     path::PathBuf,
     process::{Child, Command, Stdio},
 };
@@ -51,6 +52,20 @@ pub(super) fn node(script: &str, arguments: &[&str]) -> Vec<String> {
     words
 }
 
+/// Apache; of root it would want to be told who else to be.
+pub(super) fn apache(arguments: &[&str]) -> Vec<String> {
+    let mut words = Vec::new();
+    if rustix::process::getuid().is_root() {
+        let as_somebody =
+            "setpriv --reuid www-data --regid www-data --clear-groups --pdeathsig KILL --";
+        words.extend(as_somebody.split(' ').map(str::to_owned));
+    }
+    // A user's PATH need not lead there.
+    words.push("/usr/sbin/apache2".to_owned());
+    words.extend(arguments.iter().map(|word| (*word).to_owned()));
+    words
+}
+
 fn words(program: PathBuf, arguments: &[&str]) -> Vec<String> {
     let program = program.to_string_lossy().into_owned();
     let arguments = arguments.iter().map(|word| (*word).to_owned());
@@ -58,19 +73,30 @@ fn words(program: PathBuf, arguments: &[&str]) -> Vec<String> {
 }
 
 impl Server {
-    /// Starts it with these files, once `PORT` in the words is a free port, and waits until it answers.
+    /// Starts it with these files, where `PORT` is a free port and `HERE` its folder, and waits until it answers.
     pub(super) async fn start(words: &[String], files: &[(&str, &str)]) -> Self {
         let folder = Folder::new();
         let port = free_port().to_string();
+        let here = folder.path().to_string_lossy().into_owned();
+        let filled = |text: &str| text.replace("PORT", &port).replace("HERE", &here);
         for (name, text) in files {
-            let here = folder.path().to_string_lossy();
-            folder.write(name, &text.replace("PORT", &port).replace("HERE", &here));
+            folder.write(name, &filled(text));
         }
-        let log = File::create(folder.path().join("log")).unwrap();
+        std::fs::create_dir(folder.path().join("data")).unwrap();
+        // It may write there by another name, too.
+        let log = File::options()
+            .create(true)
+            .append(true)
+            .open(folder.path().join("log"));
+        let log = log.unwrap();
+        for path in ["", "data", "log"] {
+            let all = Permissions::from_mode(0o777);
+            std::fs::set_permissions(folder.path().join(path), all).unwrap();
+        }
         // The kernel ends it with this thread, whatever becomes of the test.
         let mut command = Command::new("setpriv");
         command.args(["--pdeathsig", "KILL", "--"]);
-        command.args(words.iter().map(|word| word.replace("PORT", &port)));
+        command.args(words.iter().map(|word| filled(word)));
         command.current_dir(folder.path()).stdin(Stdio::null());
         command.stdout(log.try_clone().unwrap()).stderr(log);
         let mut server = Self {
@@ -102,6 +128,11 @@ impl Server {
     /// Where it is.
     pub(super) fn url(&self) -> &str {
         &self.address
+    }
+
+    /// An empty folder of its own, for what it keeps.
+    pub(super) fn data(&self) -> PathBuf {
+        self.folder.path().join("data")
     }
 
     /// What it has said of itself, and of each request.

@@ -2,7 +2,7 @@
 
 use serde_json::json;
 
-use super::{OthersLeaf, Scene, Taken, caldav, cloud, rest, storm};
+use super::{OthersLeaf, Scene, Taken, caldav, cloud, rest, storm, webdav};
 use crate::harness::{proxy::Direction, wait::until};
 
 /// The same tests for a leaf.
@@ -12,43 +12,43 @@ macro_rules! shown_on {
             use super::*;
 
             #[tokio::test]
-            #[ignore = "needs servers from PyPI and npm: make leaves"]
+            #[ignore = "needs servers of others: make leaves"]
             async fn one_key_is_one_effect() {
                 one_key::<$leaf>().await;
             }
 
             #[tokio::test]
-            #[ignore = "needs servers from PyPI and npm: make leaves"]
+            #[ignore = "needs servers of others: make leaves"]
             async fn a_lost_answer_is_found_out() {
                 lost_answer::<$leaf>().await;
             }
 
             #[tokio::test]
-            #[ignore = "needs servers from PyPI and npm: make leaves"]
+            #[ignore = "needs servers of others: make leaves"]
             async fn a_lost_request_is_sent_again() {
                 lost_request::<$leaf>().await;
             }
 
             #[tokio::test]
-            #[ignore = "needs servers from PyPI and npm: make leaves"]
+            #[ignore = "needs servers of others: make leaves"]
             async fn a_request_that_arrives_in_part_has_its_effect_once() {
                 part_of_a_request::<$leaf>().await;
             }
 
             #[tokio::test]
-            #[ignore = "needs servers from PyPI and npm: make leaves"]
+            #[ignore = "needs servers of others: make leaves"]
             async fn what_a_killed_sidecar_did_is_found_by_another() {
                 killed::<$leaf>().await;
             }
 
             #[tokio::test]
-            #[ignore = "needs servers from PyPI and npm: make leaves"]
+            #[ignore = "needs servers of others: make leaves"]
             async fn what_exists_is_ours_or_not() {
                 exists::<$leaf>().await;
             }
 
             #[tokio::test]
-            #[ignore = "needs servers from PyPI and npm: make leaves"]
+            #[ignore = "needs servers of others: make leaves"]
             async fn a_storm_leaves_each_effect_once() {
                 storm::storm::<$leaf>().await;
             }
@@ -62,6 +62,7 @@ shown_on!(moto_clusters, cloud::Clusters);
 shown_on!(moto_users, cloud::Users);
 shown_on!(radicale_events, caldav::Events);
 shown_on!(radicale_new_events, caldav::NewEvents);
+shown_on!(apache_documents, webdav::Documents);
 
 async fn one_key<L: OthersLeaf>() {
     let scene = Scene::<L>::new().await;
@@ -185,6 +186,10 @@ async fn exists<L: OthersLeaf>() {
             scene.app.until_state(theirs, "confirmed").await;
             return scene.assert_each_once_beside(&["theirs"], 1).await;
         }
+        Taken::Replaced => {
+            scene.app.until_state(theirs, "confirmed").await;
+            return scene.assert_each_once(&["theirs"]).await;
+        }
         Taken::No => {
             let call = scene.app.until_state(theirs, "failed").await;
             assert_eq!(call["reason"], "rejected");
@@ -216,7 +221,7 @@ async fn exists<L: OthersLeaf>() {
 
 /// The control: these tests see a duplicate where there is one.
 #[tokio::test]
-#[ignore = "needs servers from PyPI and npm: make leaves"]
+#[ignore = "needs servers of others: make leaves"]
 async fn a_leaf_that_is_wrongly_said_to_know_keys_does_it_twice() {
     let toml = format!(
         "[leaf.items]\nbase_url = {:?}\ntimeout = \"1s\"\n\
