@@ -3,7 +3,7 @@
 
 ARGS =
 
-.PHONY: help demo test leaves lint build ready
+.PHONY: help demo test leaves storm lint build ready
 
 help: ## Show this list
 	@sed -n 's/^\([a-z]*\):.* ## /\1\t/p' Makefile | expand -t 8
@@ -13,6 +13,9 @@ demo: ready ## Run an app, leaves that misbehave and the sidecar against a throw
 
 test: ready ## Run every test, on a PostgreSQL of its own
 	cargo test --locked -- $(ARGS)
+
+storm: ready ## Kill sidecars 1,000 times under 100,000 calls, with all that can go wrong (STORM_SEED, _CALLS, _KILLS)
+	cargo test --locked --test it -- --ignored --nocapture storm::the_storm
 
 leaves: ready ## Run the tests against servers of others, which it installs (all but Apache into target/leaves)
 	.ci/leaves

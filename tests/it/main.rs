@@ -54,6 +54,7 @@ mod queries;
 mod quiet;
 mod shutdown;
 mod state_dir;
+mod storm;
 mod surface;
 mod tidy;
 mod times;

@@ -53,6 +53,8 @@ struct State {
     allowance: watch::Sender<Option<(Direction, usize)>>,
     /// Connections accepted so far.
     accepted: watch::Sender<usize>,
+    /// How often all connections were reset.
+    resets: watch::Sender<usize>,
 }
 
 /// A TCP proxy on 127.0.0.1; it ends with this value.
@@ -72,6 +74,7 @@ impl Proxy {
             network: watch::Sender::new(Network::Up),
             allowance: watch::Sender::new(None),
             accepted: watch::Sender::new(0),
+            resets: watch::Sender::new(0),
         });
         let mut tasks = JoinSet::new();
         tasks.spawn(accept(listener, upstream.into(), Arc::clone(&state)));
@@ -101,6 +104,11 @@ impl Proxy {
     /// How many connections it has taken.
     pub(crate) fn connections(&self) -> usize {
         *self.state.accepted.borrow()
+    }
+
+    /// Resets the connections that there are, and takes new ones at once.
+    pub(crate) fn reset(&self) {
+        self.state.resets.send_modify(|resets| *resets += 1);
     }
 
     /// Resets every connection, and each new one, until [`Proxy::restore`].
@@ -147,6 +155,7 @@ async fn accept(listener: TcpListener, upstream: String, state: Arc<State>) {
 
 async fn serve(client: TcpStream, upstream: String, state: Arc<State>) {
     let mut network = state.network.subscribe();
+    let mut resets = state.resets.subscribe();
     network
         .wait_for(|network| *network != Network::Stalled)
         .await
@@ -166,6 +175,7 @@ async fn serve(client: TcpStream, upstream: String, state: Arc<State>) {
         // First, so that a byte beyond the allowance is never moved.
         biased;
         _ = network.wait_for(|network| *network == Network::Cut) => false,
+        _ = resets.changed() => false,
         ended = async {
             tokio::try_join!(
                 pump(&mut client_read, &mut server_write, Direction::Up, &state),

@@ -265,9 +265,11 @@ impl Sidecar {
     }
 
     /// SIGKILL: no goodbye.
-    pub(crate) fn kill(&mut self) {
+    pub(crate) fn kill(&mut self) -> ExitStatus {
         self.signal(Signal::KILL);
-        self.ended = Some(self.child.wait().unwrap());
+        let status = self.child.wait().unwrap();
+        self.ended = Some(status);
+        status
     }
 
     /// SIGTERM, SIGHUP, SIGSTOP, SIGCONT …
@@ -302,11 +304,16 @@ impl Sidecar {
 
     /// Starts it again, after its end.
     pub(crate) async fn restart(&mut self) {
+        self.relaunch();
+        self.until_ready().await;
+    }
+
+    /// Starts it again, after its end, and does not wait.
+    pub(crate) fn relaunch(&mut self) {
         assert!(self.ended.is_some(), "it has not ended");
         self.log.lock().unwrap().push(STARTED_AGAIN.to_owned());
         self.child = self.starter.spawn(&self.log);
         self.ended = None;
-        self.until_ready().await;
     }
 
     /// Writes another configuration, and leaves it to the caller to have it read.

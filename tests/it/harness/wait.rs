@@ -54,3 +54,8 @@ pub(crate) async fn holds_for<S: Debug>(
 pub(crate) async fn service_time(time: Duration) {
     tokio::time::sleep(time).await;
 }
+
+/// The time that a storm's fault lasts, or until its next one. Not for waiting.
+pub(crate) async fn fault_lasts(time: Duration) {
+    tokio::time::sleep(time).await;
+}

@@ -18,10 +18,9 @@ use std::{
 use tokio::{net::TcpListener, task::JoinSet};
 
 pub(crate) use ledger::Request;
-pub(crate) use script::{Gate, On, Remembers, Reply};
+pub(crate) use script::{Chooser, Delivery, Gate, On, Remembers, Reply, Rule};
 
 use ledger::Ledger;
-use script::Rule;
 
 use super::wait::until;
 
@@ -44,6 +43,8 @@ struct Books {
     ledger: Ledger,
     /// The newest rule that matches wins.
     rules: Vec<Rule>,
+    /// Asked where no rule matches.
+    chooser: Option<Chooser>,
     idempotency: Option<(String, Remembers)>,
     /// Connections that are still to be reset before a byte is read.
     resets_at_accept: usize,
@@ -91,6 +92,15 @@ impl Leaf {
         self.shared.books().idempotency = Some((header.to_ascii_lowercase(), remembers));
     }
 
+    /// For requests that no rule is for: what it is told of the request, and whether the effect stands, it answers
+    /// with a rule, or leaves it to the leaf's usual ways.
+    pub(crate) fn chooses(
+        &self,
+        choose: impl FnMut(&Request, bool) -> Option<Rule> + Send + 'static,
+    ) {
+        self.shared.books().chooser = Some(Box::new(choose));
+    }
+
     /// Resets this many of the next connections before a byte of them is read.
     pub(crate) fn reset_connections(&self, count: usize) {
         self.shared.books().resets_at_accept = count;
@@ -100,6 +110,7 @@ impl Leaf {
     pub(crate) fn behaves(&self) {
         let mut books = self.shared.books();
         books.rules.clear();
+        books.chooser = None;
         books.resets_at_accept = 0;
     }
 

@@ -106,7 +106,7 @@ impl Gate {
 
 /// How an answer ends up.
 #[derive(Debug, Clone)]
-pub(super) enum Delivery {
+pub(crate) enum Delivery {
     /// It arrives.
     Whole,
     /// The connection is reset before the body is read; nothing can be executed.
@@ -125,15 +125,19 @@ pub(super) enum Delivery {
     Raw(Vec<u8>),
 }
 
+/// See [`Leaf::chooses`](super::Leaf::chooses).
+pub(crate) type Chooser = Box<dyn FnMut(&Request, bool) -> Option<Rule> + Send>;
+
 /// What is done with the requests that match.
 #[derive(Debug, Clone)]
-pub(super) struct Rule {
+pub(crate) struct Rule {
     path: String,
     method: Option<String>,
     key: Option<String>,
     skip: usize,
     times: Option<usize>,
     pub(super) executes: bool,
+    pub(super) unique: bool,
     pub(super) gate_before: Option<Gate>,
     pub(super) gate_after: Option<Gate>,
     pub(super) takes: Duration,
@@ -142,6 +146,54 @@ pub(super) struct Rule {
 }
 
 impl Rule {
+    /// Executes, and answers 201; for whatever it is chosen.
+    pub(crate) fn new() -> Self {
+        Self {
+            path: "/".to_owned(),
+            method: None,
+            key: None,
+            skip: 0,
+            times: None,
+            executes: true,
+            unique: false,
+            gate_before: None,
+            gate_after: None,
+            takes: Duration::ZERO,
+            reply: Reply::new(201),
+            delivery: Delivery::Whole,
+        }
+    }
+
+    /// The effect is not executed.
+    pub(crate) fn does_nothing(mut self) -> Self {
+        self.executes = false;
+        self
+    }
+
+    /// One that exists is not executed again; the answer is 409.
+    pub(crate) fn unique(mut self) -> Self {
+        self.unique = true;
+        self
+    }
+
+    /// So long, before the effect, which takes place whoever is still there to hear of it.
+    pub(crate) fn takes(mut self, time: Duration) -> Self {
+        self.takes = time;
+        self
+    }
+
+    /// Another answer.
+    pub(crate) fn replies(mut self, reply: impl Into<Reply>) -> Self {
+        self.reply = reply.into();
+        self
+    }
+
+    /// Another way for the answer.
+    pub(crate) fn delivers(mut self, delivery: Delivery) -> Self {
+        self.delivery = delivery;
+        self
+    }
+
     /// Whether it is for this request; one that it is for is counted.
     pub(super) fn takes_on(&mut self, request: &Request) -> bool {
         let below = request.path.strip_prefix(self.path.trim_end_matches('/'));
@@ -181,18 +233,10 @@ pub(crate) struct On<'a> {
 
 impl<'a> On<'a> {
     pub(super) fn new(shared: &'a Shared, path: &str) -> Self {
+        let path = path.to_owned();
         let rule = Rule {
-            path: path.to_owned(),
-            method: None,
-            key: None,
-            skip: 0,
-            times: None,
-            executes: true,
-            gate_before: None,
-            gate_after: None,
-            takes: Duration::ZERO,
-            reply: Reply::new(201),
-            delivery: Delivery::Whole,
+            path,
+            ..Rule::new()
         };
         Self { shared, rule }
     }

@@ -108,13 +108,17 @@ impl Shared {
     }
 
     fn rule(&self, request: &Request) -> Option<Rule> {
-        let mut books = self.books();
+        let books = &mut *self.books();
         let mut rules = books
             .rules
             .iter_mut()
             .rev()
             .filter(|rule| !rule.leaves_the_body_unread());
-        rules.find_map(|rule| rule.takes_on(request).then(|| rule.clone()))
+        let rule = rules.find_map(|rule| rule.takes_on(request).then(|| rule.clone()));
+        rule.or_else(|| {
+            let stands = books.ledger.standing(&request.key) > 0;
+            books.chooser.as_mut()?(request, stands)
+        })
     }
 
     fn by_default(&self, number: usize, request: &Request) -> Reply {
@@ -133,7 +137,7 @@ impl Shared {
                 books.ledger.requests[number - 1].executed = undone;
                 Reply::new(if undone { 204 } else { 404 })
             }
-            _ => self.executed(number, request, &Reply::new(201)),
+            _ => self.executed(number, request, &Rule::new()),
         }
     }
 
@@ -146,7 +150,7 @@ impl Shared {
                     books.ledger.requests[number - 1].executed = books.ledger.undo(&key);
                     rule.reply.clone()
                 }
-                _ => self.executed(number, request, &rule.reply),
+                _ => self.executed(number, request, rule),
             }
         } else {
             let books = &mut *self.books();
@@ -158,8 +162,12 @@ impl Shared {
         }
     }
 
-    fn executed(&self, number: usize, request: &Request, reply: &Reply) -> Reply {
+    fn executed(&self, number: usize, request: &Request, rule: &Rule) -> Reply {
         let books = &mut *self.books();
+        let reply = &rule.reply;
+        if rule.unique && books.ledger.standing(&request.key) > 0 {
+            return Reply::new(409);
+        }
         let usual = |id: usize| {
             let mut usual = match &reply.body {
                 Some(body) => Reply::bytes(reply.status, body.clone()),

@@ -1,0 +1,225 @@
+//! The storm: calls for leaves of every nature, while sidecars are killed and stopped, PostgreSQL crashes, networks
+//! are cut and leaves execute and say nothing. Afterwards the leaves' ledger and the tables must agree.
+//!
+//! The plan comes from a seed, which is printed. `make storm` has 100,000 calls and 1,000 kills; `STORM_SEED`,
+//! `STORM_CALLS` and `STORM_KILLS` say it otherwise. Chance has the last word in how the plan meets the calls, so a
+//! seed repeats a storm's strength and not its every step.
+
+mod faults;
+mod laws;
+mod leaves;
+mod producer;
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicU32, Ordering},
+    },
+    time::Duration,
+};
+
+use leafhopper::demo::cluster::{Cluster, Durability};
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+use crate::harness::{app::App, checks, database, leaf::Leaf, proxy::Proxy, wait::until_within};
+
+/// After the faults, everything must come to its end within this.
+const CALM: Duration = Duration::from_secs(900);
+
+/// How hard it blows.
+#[derive(Debug, Clone, Copy)]
+struct Plan {
+    seed: u64,
+    calls: u32,
+    kills: u32,
+}
+
+impl Plan {
+    fn new(calls: u32, kills: u32) -> Self {
+        let number = |name: &str| {
+            let text = std::env::var(name).ok()?;
+            let number = text.parse::<u64>();
+            Some(number.unwrap_or_else(|error| panic!("{name}={text}: {error}")))
+        };
+        let small = |name: &str, usual: u32| {
+            number(name).map_or(usual, |number| u32::try_from(number).unwrap())
+        };
+        Self {
+            seed: number("STORM_SEED").unwrap_or_else(|| fastrand::u64(..)),
+            calls: small("STORM_CALLS", calls),
+            kills: small("STORM_KILLS", kills),
+        }
+    }
+
+    /// A source of chance for one of the storm's parts.
+    fn chance(&self, part: u64) -> fastrand::Rng {
+        fastrand::Rng::with_seed(self.seed ^ (part << 32))
+    }
+}
+
+/// What has happened so far.
+#[derive(Debug, Default)]
+struct Counts {
+    inserted: AtomicU32,
+    kills: AtomicU32,
+    stops: AtomicU32,
+    database_cuts: AtomicU32,
+    leaf_cuts: AtomicU32,
+    server_crashes: AtomicU32,
+}
+
+/// What the parts of the storm share.
+struct World {
+    plan: Plan,
+    url: String,
+    leaf: Leaf,
+    counts: Counts,
+    /// The faults are over.
+    over: CancellationToken,
+}
+
+impl World {
+    /// As many calls as belong to the kills so far.
+    fn wanted(&self) -> u32 {
+        let Plan { calls, kills, .. } = self.plan;
+        let so_far = u64::from(self.counts.kills.load(Ordering::SeqCst)) + 2;
+        let wanted = u64::from(calls) * so_far / u64::from(kills.max(1));
+        u32::try_from(wanted).unwrap_or(calls).min(calls)
+    }
+
+    fn is_over(&self) -> bool {
+        self.counts.inserted.load(Ordering::SeqCst) >= self.plan.calls
+            && self.counts.kills.load(Ordering::SeqCst) >= self.plan.kills
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_minute_of_storm_doubles_nothing_and_loses_nothing() {
+    storm(Plan::new(4_000, 60)).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "a quarter of an hour and more: make storm"]
+async fn the_storm_doubles_nothing_and_loses_nothing() {
+    storm(Plan::new(100_000, 1_000)).await;
+}
+
+async fn storm(plan: Plan) {
+    let Plan { seed, calls, kills } = plan;
+    println!(
+        "storm: STORM_SEED={seed} STORM_CALLS={calls} STORM_KILLS={kills} make storm repeats it"
+    );
+    let started = Instant::now();
+    let mut server = Cluster::start(database::options(Durability::Unsynced)).unwrap();
+    server.create_database("app", None).unwrap();
+    if database::keep() {
+        server.outlive_owner();
+    }
+    let url = server.url("app");
+    let leaf = leaves::start(plan.chance(1)).await;
+    let way_to_leaf = Proxy::in_front_of(&leaf.url()).await;
+    let leaf_url = way_to_leaf.url(&leaf.url());
+    let config = leaves::config(&url, &leaf_url);
+    let migrated = config.sidecar().command(&["migrate"]).await;
+    assert!(migrated.status.success(), "{migrated:?}");
+
+    let world = Arc::new(World {
+        plan,
+        url,
+        leaf,
+        counts: Counts::default(),
+        over: CancellationToken::new(),
+    });
+    let producer = tokio::spawn(producer::produce(Arc::clone(&world)));
+    let torments: Vec<_> = (0..2)
+        .map(|number| {
+            tokio::spawn(faults::torment(
+                Arc::clone(&world),
+                number,
+                leaf_url.clone(),
+            ))
+        })
+        .collect();
+    let weather = tokio::spawn(faults::weather(Arc::clone(&world), server, way_to_leaf));
+    producer.await.unwrap();
+    let (_server, _way_to_leaf) = weather.await.unwrap();
+    let mut sidecars = Vec::new();
+    for torment in torments {
+        let (sidecar, way, state) = torment.await.unwrap();
+        sidecar.until_ready().await;
+        sidecars.push((sidecar, way, state));
+    }
+    let raged = started.elapsed();
+
+    let app = App::connect(&world.url).await;
+    let parked = calm(&world, &app).await;
+    let (doubled, lost) = laws::broken(&world, &app).await;
+    println!(
+        "storm: {:?} in {raged:.0?}, calm after {:.0?} more, {} requests to the leaves",
+        world.counts,
+        started.elapsed() - raged,
+        world.leaf.all_requests().len(),
+    );
+    println!("storm: parked although they could be asked or sent again: {parked:?}");
+    println!("storm: {}", laws::tally(&app).await);
+    assert!(
+        doubled.is_empty() && lost.is_empty(),
+        "seed {seed}: doubled {doubled:#?}, lost {lost:#?}"
+    );
+    println!("storm: doubled 0, lost 0");
+    checks::run(app.client()).await;
+    drop(sidecars);
+}
+
+/// Waits until nothing is under way. What was parked at a leaf that can be asked, since its call went down with
+/// its instance three times, gets the word of a person who has looked at the leaf. Gives how many there were,
+/// by reason.
+async fn calm(world: &World, app: &App) -> Vec<serde_json::Value> {
+    let mut by_reason = Vec::new();
+    loop {
+        until_within(
+            CALM,
+            "all is at its end, or waits for a parked call",
+            async || {
+                let live = "SELECT leaf, state, held, reason, count(*) FROM leafhopper.dispatch d \
+                         WHERE state <> 'parked' AND NOT EXISTS ( \
+                               SELECT FROM leafhopper.dispatch p \
+                                WHERE p.leaf = d.leaf AND p.key = d.key AND p.state = 'parked') \
+                         GROUP BY 1, 2, 3, 4";
+                match app.rows(live).await {
+                    live if live.is_empty() => Ok(()),
+                    live => Err(live),
+                }
+            },
+        )
+        .await;
+        let parked = app
+            .rows(
+                "SELECT c.id, c.leaf, c.key, c.reason FROM leafhopper.call c \
+                  WHERE c.state = 'parked' AND c.leaf <> 'parking'",
+            )
+            .await;
+        if parked.is_empty() {
+            return by_reason;
+        }
+        let counted = "SELECT leaf, reason, count(*) FROM leafhopper.dispatch \
+                        WHERE state = 'parked' AND leaf <> 'parking' GROUP BY 1, 2";
+        by_reason.extend(app.rows(counted).await);
+        for call in parked {
+            let (leaf, key) = (
+                call["leaf"].as_str().unwrap(),
+                call["key"].as_str().unwrap(),
+            );
+            let word = if world.leaf.effects(key) > 0 {
+                format!("SELECT leafhopper.confirm('{leaf}', '{key}', 200)")
+            } else {
+                format!(
+                    "SELECT leafhopper.resolve_not_executed({}, 'it is not there')",
+                    call["id"]
+                )
+            };
+            app.execute(&word).await;
+        }
+    }
+}
