@@ -24,6 +24,7 @@ mod database_cuts;
 mod database_down;
 mod demo;
 mod exact_requests;
+mod faulty_leaves;
 mod functions;
 mod g01_atomic_intent;
 mod g02_confirmed_means_confirmed;

@@ -47,7 +47,6 @@ fn choose(chance: &mut fastrand::Rng, request: &Request) -> Option<Rule> {
         (false, true) => rule.unique(),
         (false, false) => rule,
     };
-    let keyed = request.path.starts_with("/keyed");
     Some(match chance.u32(..100) {
         0..60 => rule.takes(Duration::from_millis(chance.u64(0..4))),
         60..68 => rule.delivers(Delivery::Reset),
@@ -56,10 +55,8 @@ fn choose(chance: &mut fastrand::Rng, request: &Request) -> Option<Rule> {
         76..77 => rule.delivers(Delivery::StallsMidBody),
         77..80 => rule.delivers(Delivery::Hangs),
         80..83 => rule.takes(late),
-        // Whoever honours keys remembers what it has executed.
-        83..85 if keyed => rule.delivers(Delivery::Closed),
         83..85 => rule.replies(500),
-        85..89 => rule.does_nothing().replies(503).delivers(Delivery::Reset),
+        85..89 => rule.does_nothing().delivers(Delivery::Reset),
         89..91 => rule.does_nothing().replies(500),
         91..97 => rule.does_nothing().replies(503),
         _ => rule

@@ -162,7 +162,15 @@ impl Ledger {
         let key = request.key.clone();
         let effect = self.execute(&key);
         self.requests[number - 1].executed = true;
-        self.remember(value, idempotency, reply(effect));
+        // What was executed is remembered as that, also where its first answer came from a broken proxy.
+        let reply = reply(effect);
+        let success = (200..300).contains(&reply.status);
+        let remembers = idempotency.map(|(_, remembers)| *remembers);
+        let reply = match remembers {
+            Some(Remembers::Successes) if !success => Reply::new(201),
+            _ => reply,
+        };
+        self.remember(value, reply);
         Executed::Now(effect)
     }
 
@@ -181,20 +189,14 @@ impl Ledger {
             self.requests[number - 1].replayed = true;
             return Some(first.clone());
         }
-        self.remember(value, idempotency, reply);
+        if idempotency.is_some_and(|(_, remembers)| *remembers == Remembers::All) {
+            self.remember(value, reply);
+        }
         None
     }
 
-    fn remember(
-        &mut self,
-        value: Option<String>,
-        idempotency: Option<&(String, Remembers)>,
-        reply: Reply,
-    ) {
-        let Some((value, (_, remembers))) = value.zip(idempotency) else {
-            return;
-        };
-        if *remembers == Remembers::All || (200..300).contains(&reply.status) {
+    fn remember(&mut self, value: Option<String>, reply: Reply) {
+        if let Some(value) = value {
             self.remembered.insert(value, reply);
         }
     }

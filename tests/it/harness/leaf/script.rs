@@ -10,7 +10,7 @@ use super::{Request, Shared};
 /// Which first answers a leaf with idempotency keys gives again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Remembers {
-    /// Those that say 2xx; a refused request can be sent again.
+    /// Those of executed requests; a refused one can be sent again.
     Successes,
     /// All of them.
     All,
