@@ -9,6 +9,7 @@ use std::{
 
 use leafhopper::demo::cluster::Cluster;
 use rustix::process::Signal;
+use tokio::time::Instant;
 
 use super::{World, leaves};
 use crate::harness::{
@@ -17,6 +18,9 @@ use crate::harness::{
     sidecar::Sidecar,
     wait::fault_lasts,
 };
+
+/// How long it is one sidecar's turn.
+const TURN_SECONDS: u64 = 5;
 
 fn within(chance: &mut fastrand::Rng, milliseconds: std::ops::Range<u64>) -> Duration {
     Duration::from_millis(chance.u64(milliseconds))
@@ -41,7 +45,13 @@ pub(super) async fn torment(
         .environment("LEAFHOPPER_LOG_LEVEL", "error,leafhopper::app=info")
         .launch();
     let counts = &world.counts;
+    let started = Instant::now();
     while !world.is_over() {
+        // They are tormented in turns, so that there is one that sees the other vanish.
+        if started.elapsed().as_secs() / TURN_SECONDS % 2 != number {
+            fault_lasts(Duration::from_millis(100)).await;
+            continue;
+        }
         fault_lasts(within(&mut chance, 50..900)).await;
         match chance.u32(..100) {
             0..78 => {

@@ -70,7 +70,7 @@ pub(super) fn config(database_url: &str, leaf_url: &str) -> Config {
     let mut config = Config::new(database_url).dispatch("lease = \"1s\"");
     for name in NAMES {
         let lines = format!(
-            "timeout = \"400ms\"\nconcurrency = 12\noutcome = {{ 503 = \"retry\" }}\n\
+            "timeout = \"400ms\"\nconcurrency = 24\noutcome = {{ 503 = \"retry\" }}\n\
              retry = {{ initial = \"20ms\", max = \"200ms\", jitter = 0.5, max_attempts = 1000 }}\n{}",
             match name {
                 "unique" => "exists_on = [409]",

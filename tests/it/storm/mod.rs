@@ -96,7 +96,7 @@ impl World {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_minute_of_storm_doubles_nothing_and_loses_nothing() {
-    storm(Plan::new(4_000, 60)).await;
+    storm(Plan::new(4_000, 40)).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
