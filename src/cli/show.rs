@@ -204,17 +204,19 @@ fn history(details: &Details, out: &mut Out<'_>) -> std::io::Result<()> {
         .iter()
         .skip(left_out)
         .map(|attempt| {
-            let error = attempt.text("error").or_else(|| attempt.text("body"));
+            // What was wrong, and what the leaf said.
+            let seen = [attempt.text("error"), attempt.text("body")];
+            let seen: Vec<String> = seen.into_iter().flatten().collect();
             vec![
                 attempt.cell("attempt"),
                 attempt.cell("class"),
                 attempt.cell("status"),
                 moment(&attempt.cell("finished_at")),
-                shorten(&error.unwrap_or_default(), BODY),
+                shorten(&seen.join(": "), BODY),
             ]
         })
         .collect();
-    out.table(&["NO", "CLASS", "STATUS", "ENDED", "ERROR"], &rows)
+    out.table(&["NO", "CLASS", "STATUS", "ENDED", "SEEN"], &rows)
 }
 
 fn by_hand(details: &Details, out: &mut Out<'_>) -> std::io::Result<()> {

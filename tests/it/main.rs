@@ -18,6 +18,7 @@ mod answers;
 mod app_role;
 mod clients;
 mod cluster;
+mod commands;
 mod configuration;
 mod crashes;
 mod database_cuts;
