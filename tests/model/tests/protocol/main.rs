@@ -1,0 +1,103 @@
+//! The model, searched to its ends: the protocol keeps its guarantees, and each rule that is left out breaks one.
+//!
+//! `cargo test -p leafhopper-model -- --nocapture` shows the numbers of states and the counterexamples.
+
+mod broken;
+mod sound;
+
+use leafhopper_model::{
+    Model,
+    home::{self, Walk},
+    properties,
+    protocol::{Broken, Leaf, Protocol},
+    step::Step,
+    world::Budget,
+};
+use stateright::{Checker as _, HasDiscoveries, Model as _};
+
+const NOTHING: Budget = Budget {
+    crashes: 0,
+    lapses: 0,
+    lost_replies: 0,
+    lost_answers: 0,
+    refusals: 0,
+    confirms: 0,
+    forgets: 0,
+};
+
+/// Searches everything. What must always be so is so; what must happen somewhere happens.
+fn keeps_its_guarantees(protocol: Protocol) {
+    let checker = Model(protocol).checker().spawn_bfs().join();
+    report(&format!(
+        "{protocol:?}: {} states, {} steps deep",
+        checker.unique_state_count(),
+        checker.max_depth()
+    ));
+    // Nothing bounds the search, so it ends only where all is seen, or all that is looked for was found; an
+    // `always` is not found.
+    assert!(checker.is_done());
+    checker.assert_properties();
+}
+
+/// From everywhere, each call can still end or be parked.
+fn loses_nothing(protocol: Protocol) {
+    let Walk { states, lost } = home::walk(&protocol);
+    report(&format!(
+        "{protocol:?}: {states} states, all of them on a way home: {}",
+        lost.is_none()
+    ));
+    if let Some((steps, world)) = lost {
+        panic!("no way home after {steps:#?}\nfrom {world:#?}");
+    }
+}
+
+/// The shortest way to what breaks; it must break one of these properties, and is given.
+fn breaks(protocol: Protocol, rule: Broken, one_of: &[&str]) -> Vec<Step> {
+    let protocol = protocol.without(rule);
+    let search = Model(protocol)
+        .checker()
+        .finish_when(HasDiscoveries::AnyFailures);
+    let mut found = search.spawn_bfs().join().discoveries();
+    let names = properties::ALWAYS.map(|(name, _)| name);
+    found.retain(|name, _| names.contains(name));
+    let Some((name, path)) = found.into_iter().find(|(name, _)| one_of.contains(name)) else {
+        panic!("without the rule ({rule:?}) nothing of {one_of:?} is broken");
+    };
+    let steps = path.into_actions();
+    report(&format!(
+        "{rule:?} breaks {name:?} in {} steps: {steps:#?}",
+        steps.len()
+    ));
+    steps
+}
+
+/// The shortest way to a state from which a call can't end; that there is one is what is asked for.
+fn loses(protocol: Protocol, rule: Broken) {
+    let Walk { lost, .. } = home::walk(&protocol.without(rule));
+    let Some((steps, _)) = lost else {
+        panic!("without the rule ({rule:?}) there is a way home from everywhere");
+    };
+    report(&format!(
+        "{rule:?} loses a call in {} steps: {steps:#?}",
+        steps.len()
+    ));
+}
+
+fn one_key(leaf: Leaf, budget: Budget) -> Protocol {
+    Protocol::new(leaf, true, budget)
+}
+
+fn two_keys(leaf: Leaf, budget: Budget) -> Protocol {
+    Protocol {
+        slots: 2,
+        ..Protocol::new(leaf, false, budget)
+    }
+}
+
+#[expect(
+    clippy::print_stdout,
+    reason = "shown by --nocapture, and where a test fails"
+)]
+fn report(line: &str) {
+    println!("{line}");
+}
