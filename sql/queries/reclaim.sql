@@ -5,14 +5,22 @@
 -- Repeatable:  yes
 -- $1 uuid[] instances whose lease is over for the database's clock and for this observer
 -- $2 int4 at most so many
-WITH lost AS MATERIALIZED (
-    SELECT d.call_id, d.tries, d.claimed_at, d.instance, i.name, i.heartbeat_at + i.lease AS lease_end
+WITH gone AS MATERIALIZED (
+    SELECT d.call_id, d.instance, d.round, i.name, i.heartbeat_at + i.lease AS lease_end
       FROM leafhopper.dispatch d
       LEFT JOIN leafhopper.instance i ON i.id = d.instance
      WHERE d.state = 'dispatching'
        AND (i.id IS NULL OR (i.id = ANY ($1::uuid[]) AND i.heartbeat_at + i.lease <= clock_timestamp()))
      ORDER BY d.call_id
      LIMIT $2
+),
+-- The very claim that was seen. Where a row has changed meanwhile, PostgreSQL tests it again with the instance that
+-- the snapshot joined to it: a newer claim matches no such instance, and would look like one whose instance is gone.
+lost AS MATERIALIZED (
+    SELECT d.call_id, d.tries, d.claimed_at, g.instance, g.name, g.lease_end
+      FROM gone g JOIN leafhopper.dispatch d USING (call_id)
+     WHERE d.state = 'dispatching' AND d.instance = g.instance AND d.round = g.round
+     ORDER BY d.call_id
        FOR UPDATE OF d SKIP LOCKED
 ),
 moved AS (

@@ -10,6 +10,7 @@ use crate::{
     harness::{
         Bed,
         app::{App, keyed},
+        wait::until,
     },
     outbox::table,
 };
@@ -301,4 +302,50 @@ async fn a_confirmation_whose_recording_was_not_heard_of_is_no_second_one() {
         bed.app.attempts(id).await[0]["class"],
         json!("confirmed_again")
     );
+}
+
+/// PostgreSQL tests a row that has changed since the snapshot again with the partners that the snapshot joined to it.
+#[tokio::test]
+async fn a_takeover_leaves_a_newer_claim_alone() {
+    let bed = Bed::new().await;
+    let id = bed.app.insert(keyed("leaf", "k")).await;
+    bed.app
+        .execute(&format!(
+            "INSERT INTO leafhopper.instance (id, name, heartbeat_at, lease, leaves)
+             VALUES ('{INSTANCE}', 'gone', now() - interval '1 minute', '10 s', '{{}}');
+             UPDATE leafhopper.dispatch SET state = 'dispatching', instance = '{INSTANCE}', round = 1, tries = 1,
+                    first_claimed_at = now(), give_up_at = now() + interval '1 h',
+                    claimed_at = now() - interval '1 minute', alive_until = now() - interval '30 s';
+             SELECT pg_advisory_lock(7)"
+        ))
+        .await;
+    // The statement as it is, but it pauses once it has its snapshot.
+    let paused = query("reclaim.sql")
+        .replacen(
+            "WHERE d.state = 'dispatching'",
+            "WHERE pg_advisory_xact_lock_shared(7) IS NOT NULL AND d.state = 'dispatching'",
+            1,
+        )
+        .replace("$1", &format!("ARRAY['{INSTANCE}'::uuid]"))
+        .replace("$2", "10");
+    let other = App::connect(&bed.database.url).await;
+    let takes_over = other.client().query(&paused, &[]);
+    let claims_again = async {
+        let waits = "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted";
+        until("the takeover has its snapshot", async || {
+            let waiting = bed.app.rows(waits).await;
+            (waiting[0]["count"] == 1).then_some(()).ok_or(waiting)
+        })
+        .await;
+        bed.app
+            .execute(
+                "UPDATE leafhopper.dispatch SET instance = gen_random_uuid(), round = 7, tries = 2,
+                        claimed_at = now(), alive_until = now() + interval '30 s';
+                 SELECT pg_advisory_unlock(7)",
+            )
+            .await;
+    };
+    let (taken, ()) = tokio::join!(takes_over, claims_again);
+    assert!(taken.unwrap().is_empty());
+    assert_eq!(bed.app.state(id).await, "dispatching");
 }
