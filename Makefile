@@ -26,7 +26,7 @@ lint: ## Check format, lints, documentation and (where cargo-deny is installed) 
 
 build: ## Build the program for use: target/release/leafhopper
 	.ci/compiler
-	cargo build --locked --release
+	cargo build --locked --release --package leafhopper
 
 ready:
 	@.ci/compiler

@@ -1,5 +1,6 @@
-//! G6, "nothing is lost": from every state that can be reached, a state can be reached in which each call is final or
-//! parked. The checker has no such property, so this walks the whole graph, and then back from its ends.
+//! G6, "nothing is lost": from everywhere there is a way to a state in which each call is final or parked.
+//!
+//! The checker has no such property, so this walks the whole graph, and then back from its ends.
 
 use std::{
     collections::{HashMap, VecDeque},
@@ -9,7 +10,7 @@ use std::{
 use crate::{
     protocol::Protocol,
     step::{self, Step},
-    world::World,
+    world::{CALLS, State, World},
 };
 
 /// What the walk found.
@@ -37,7 +38,7 @@ pub fn walk(protocol: &Protocol) -> Walk {
         parent: 0,
         by: None,
     }];
-    let mut home = vec![is_home(&start)];
+    let mut home = vec![is_home(protocol, &start)];
     let mut edges = Vec::new();
     let mut waiting = VecDeque::from([(0_u32, start)]);
     let mut steps = Vec::new();
@@ -54,7 +55,7 @@ pub fn walk(protocol: &Protocol) -> Walk {
                     parent: number,
                     by: Some(step),
                 });
-                home.push(is_home(&next));
+                home.push(is_home(protocol, &next));
                 waiting.push_back((to, next));
             }
         }
@@ -66,9 +67,13 @@ pub fn walk(protocol: &Protocol) -> Walk {
     }
 }
 
-/// Each call that was committed is final, or parked for all to see; the app has committed both.
-fn is_home(world: &World) -> bool {
-    world.rows.iter().all(|row| row.state.rests())
+/// Each call is final, or parked for all to see, or waits, for all to see, for one of its key that is parked.
+fn is_home(protocol: &Protocol, world: &World) -> bool {
+    let is_parked = |call: usize| world.rows[call].state == State::Parked;
+    (0..CALLS).all(|call| {
+        let state = world.rows[call].state;
+        state.rests() || (state == State::Pending && protocol.others(call).any(is_parked))
+    })
 }
 
 /// Goes back from the states that are home along all edges; the first that is not met.

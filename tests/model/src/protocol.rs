@@ -38,11 +38,18 @@ pub enum Broken {
     NoGiveBack,
     /// A lease that was renewed after a gap covers what was claimed before it.
     LeaseWithoutTerms,
-    /// A takeover takes whatever claim it finds on a row once it has locked it.
+    /// A takeover takes whatever claim it finds on a row once it has locked it: another instance's, or a newer one of
+    /// the same instance. Its `alive_until` then leaves out the end of a lease that still runs.
     TakeoverOfAnyClaim,
     /// An effect is forgotten although an attempt of its key can still be alive.
+    ///
+    /// `forget()` refuses while a call of the key is dispatching, in doubt or parked. But a late confirmation ends its
+    /// call while a newer attempt is under way, and `confirm()` ends one in doubt, whose attempt can be alive.
     ForgetWhileAlive,
     /// A refusal under the same key is believed although the request before it can still arrive.
+    ///
+    /// `decide` fails the call at once where the leaf dedups. A leaf that remembers only what succeeded can still
+    /// execute the first request, when it arrives after the second.
     RefusalEndsTheDoubt,
 }
 
