@@ -15,12 +15,28 @@ fn with_one_key(leaf: Leaf) {
             ..NOTHING
         },
     ));
-    // The process dies, an answer is lost, the leaf says no.
+    // The process dies, and an answer is lost, or the leaf says no.
     keeps_its_guarantees(one_key(
         leaf,
         Budget {
             crashes: 1,
             lost_answers: 1,
+            ..NOTHING
+        },
+    ));
+    keeps_its_guarantees(one_key(
+        leaf,
+        Budget {
+            crashes: 1,
+            refusals: 1,
+            ..NOTHING
+        },
+    ));
+    // The lease has a gap, and the leaf says no.
+    keeps_its_guarantees(one_key(
+        leaf,
+        Budget {
+            lapses: 1,
             refusals: 1,
             ..NOTHING
         },
@@ -71,7 +87,6 @@ fn a_claim_of_two_slots_while_the_app_confirms() {
     for leaf in [Leaf::Probed, Leaf::Deduplicating] {
         let late = Budget {
             lapses: 1,
-            refusals: 1,
             confirms: 1,
             ..NOTHING
         };
@@ -131,16 +146,14 @@ fn faults_that_follow_each_other() {
             },
         ));
     }
-    for leaf in [Leaf::Deduplicating, Leaf::Parking] {
-        keeps_its_guarantees(one_key(
-            leaf,
-            Budget {
-                crashes: 1,
-                lapses: 1,
-                ..NOTHING
-            },
-        ));
-    }
+    keeps_its_guarantees(one_key(
+        Leaf::Parking,
+        Budget {
+            crashes: 1,
+            lapses: 1,
+            ..NOTHING
+        },
+    ));
 }
 
 #[test]
