@@ -289,6 +289,7 @@ CREATE FUNCTION leafhopper.take_word(leaf text, key text, status integer, body j
 DECLARE
     owner_call bigint;
     gen        integer;
+    recorded   boolean;
     live       record;
     ended      leafhopper.finished;
 BEGIN
@@ -317,8 +318,10 @@ BEGIN
                     (SELECT f.attempts FROM leafhopper.finished f WHERE f.call_id = owner_call), 0),
            take_word.status, take_word.body, take_word.source
     ON CONFLICT DO NOTHING;
-    IF NOT FOUND THEN
-        RETURN false;
+    recorded := FOUND;
+    IF NOT recorded THEN
+        -- What nobody knew about is known; what waits is compared with what stands when it is claimed.
+        SELECT s.generation, s.call_id INTO gen, owner_call FROM leafhopper.standing(take_word.leaf, take_word.key) s;
     END IF;
     -- An owner that came in after the lock above can be ending in somebody's open transaction: wait for it, so
     -- that the next statement sees how it ended.
@@ -333,7 +336,8 @@ BEGIN
 
     FOR live IN
         SELECT d.* FROM leafhopper.dispatch d
-         WHERE d.leaf = take_word.leaf AND d.state <> 'dispatching' AND d.call_id IN (
+         WHERE d.leaf = take_word.leaf AND (d.state IN ('in_doubt', 'parked') OR recorded AND d.state <> 'dispatching')
+           AND d.call_id IN (
                SELECT o.id FROM leafhopper.outbox o WHERE o.leaf = take_word.leaf AND o.key = take_word.key)
          ORDER BY d.call_id
     LOOP
@@ -346,7 +350,7 @@ BEGIN
         END IF;
     END LOOP;
     PERFORM leafhopper.wake();
-    RETURN true;
+    RETURN recorded;
 END $$;
 
 CREATE FUNCTION leafhopper.wake() RETURNS void

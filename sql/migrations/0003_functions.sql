@@ -40,13 +40,14 @@ LANGUAGE sql SET search_path = pg_catalog, pg_temp AS $$
             action, call_id, batch_id, leaf, reason)
 $$;
 
--- Somebody's word as the confirmation; false where one stood already.
+-- Somebody's word as the confirmation; false where one stood already. Either way nobody waits to hear of it.
 CREATE FUNCTION leafhopper.take_word(leaf text, key text, status integer, body jsonb, source text) RETURNS boolean
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 #variable_conflict use_column
 DECLARE
     owner_call bigint;
     gen        integer;
+    recorded   boolean;
     live       record;
     ended      leafhopper.finished;
 BEGIN
@@ -75,8 +76,10 @@ BEGIN
                     (SELECT f.attempts FROM leafhopper.finished f WHERE f.call_id = owner_call), 0),
            take_word.status, take_word.body, take_word.source
     ON CONFLICT DO NOTHING;
-    IF NOT FOUND THEN
-        RETURN false;
+    recorded := FOUND;
+    IF NOT recorded THEN
+        -- What nobody knew about is known; what waits is compared with what stands when it is claimed.
+        SELECT s.generation, s.call_id INTO gen, owner_call FROM leafhopper.standing(take_word.leaf, take_word.key) s;
     END IF;
     -- An owner that came in after the lock above can be ending in somebody's open transaction: wait for it, so
     -- that the next statement sees how it ended.
@@ -91,7 +94,8 @@ BEGIN
 
     FOR live IN
         SELECT d.* FROM leafhopper.dispatch d
-         WHERE d.leaf = take_word.leaf AND d.state <> 'dispatching' AND d.call_id IN (
+         WHERE d.leaf = take_word.leaf AND (d.state IN ('in_doubt', 'parked') OR recorded AND d.state <> 'dispatching')
+           AND d.call_id IN (
                SELECT o.id FROM leafhopper.outbox o WHERE o.leaf = take_word.leaf AND o.key = take_word.key)
          ORDER BY d.call_id
     LOOP
@@ -104,7 +108,7 @@ BEGIN
         END IF;
     END LOOP;
     PERFORM leafhopper.wake();
-    RETURN true;
+    RETURN recorded;
 END $$;
 
 CREATE FUNCTION leafhopper.confirm(leaf text, key text, status integer DEFAULT 200, body jsonb DEFAULT NULL)

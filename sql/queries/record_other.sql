@@ -59,6 +59,8 @@ decided AS MATERIALIZED (
 moved AS (
     UPDATE leafhopper.dispatch d
        SET state = o.state,
+           -- A late doubt can find its call waiting again, behind another one of its key.
+           held = CASE WHEN o.state = 'pending' THEN d.held END,
            attempts = o.spent_now,
            due_at = CASE WHEN o.state = 'in_doubt' AND o.cancel_requested IS NOT NULL THEN clock_timestamp()
                          ELSE clock_timestamp() + make_interval(secs => o.delay) END,

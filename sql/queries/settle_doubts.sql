@@ -1,6 +1,6 @@
 -- Write down how calls in doubt go on: parked, to be sent again with the same key, or being asked about.
 -- Caller:      store/doubt.rs, from engine/prober.rs
--- Index:       dispatch_pkey
+-- Index:       dispatch_pkey, outbox_pkey, result_pkey
 -- Locks:       the named rows; skips rows that another transaction holds
 -- Repeatable:  yes; of two instances that ask about one call, only one finds it due
 -- $1 int8[] call id   $2 int4[] tries as seen   $3 text[] park | resend | ask   $4 text[] reason to park
@@ -12,6 +12,11 @@ WITH input AS (
 own AS MATERIALIZED (
     SELECT i.* FROM input i JOIN leafhopper.dispatch d USING (call_id)
      WHERE d.state = 'in_doubt' AND d.tries = i.tries AND d.due_at <= clock_timestamp()
+       -- Its effect may stand by now: somebody's word, of a call that was taken over since the last look.
+       -- answer_doubts.sql ends it.
+       AND NOT EXISTS (SELECT FROM leafhopper.outbox o
+                         JOIN leafhopper.result r ON r.leaf = o.leaf AND r.key = o.key AND r.undone_at IS NULL
+                        WHERE o.id = d.call_id)
      ORDER BY d.call_id
        FOR UPDATE OF d SKIP LOCKED
 )

@@ -349,3 +349,49 @@ async fn a_takeover_leaves_a_newer_claim_alone() {
     assert!(taken.unwrap().is_empty());
     assert_eq!(bed.app.state(id).await, "dispatching");
 }
+
+/// A process that was frozen says so late that it does not know, of a call that waits again by now.
+#[tokio::test]
+async fn a_late_doubt_about_a_call_that_waits_for_its_key_is_recorded() {
+    let bed = Bed::new().await;
+    let id = claimed(&bed).await;
+    bed.app
+        .execute("UPDATE leafhopper.dispatch SET state = 'pending', held = 'key'")
+        .await;
+    let parameters = format!(
+        "'00000000-0000-0000-0000-00000000000a', 'i', '{{{id}}}', '{{1}}', '{{leaf}}', '{{k}}', '{{1}}', '{{doubt}}', \
+         '{{1}}', '{{60}}', '{{false}}', '{{NULL}}', '{{in_doubt}}', '{{500}}', '{{NULL}}', '{{c}}', '{{1}}', '{{NULL}}'"
+    );
+    let recorded = outcome(&bed.app, "record_other.sql", &parameters).await;
+    assert_eq!(recorded, "in_doubt");
+    assert_eq!(bed.app.attempts(id).await[0]["body"], "c");
+}
+
+/// An app's word came while the request was under way, and then its instance vanished: nobody parks the call, and if
+/// somebody has, saying it again ends it.
+#[tokio::test]
+async fn a_call_whose_effect_stands_is_not_parked_and_does_not_stay_parked() {
+    let bed = Bed::new().await;
+    let id = claimed(&bed).await;
+    let say = async || {
+        let said = "SELECT leafhopper.confirm('leaf', 'k', 200) AS recorded";
+        bed.app.rows(said).await[0]["recorded"] == true
+    };
+    assert!(say().await);
+    bed.app
+        .execute("UPDATE leafhopper.dispatch SET state = 'in_doubt', in_doubt_since = now(), due_at = now()")
+        .await;
+    let settle = format!(
+        "PREPARE q(int8[], int4[], text[], text[], float8[]) AS {}\n",
+        query("settle_doubts.sql")
+    );
+    bed.app.execute(&settle).await;
+    let settled = format!("EXECUTE q('{{{id}}}', '{{1}}', '{{park}}', '{{no_probe}}', '{{30}}')");
+    let settled = bed.app.client().query(&settled, &[]).await.unwrap();
+    assert!(settled.is_empty(), "{settled:?}");
+    bed.app
+        .execute("UPDATE leafhopper.dispatch SET state = 'parked', reason = 'no_probe'")
+        .await;
+    assert!(!say().await, "it stood already");
+    assert_eq!(bed.app.state(id).await, "confirmed");
+}

@@ -350,7 +350,9 @@ async fn confirm(
         let id: CallId = column(OPERATION, row, "id")?;
         if !column::<bool>(OPERATION, row, "recorded")? {
             return Err(Refusal::new(
-                format!("an effect stands already for the key of call {id}; nothing was recorded"),
+                format!(
+                    "an effect stands already for the key of call {id}; nothing new was recorded"
+                ),
                 format!("look at it: leafhopper show {id}"),
             )
             .into());
