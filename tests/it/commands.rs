@@ -4,7 +4,7 @@ use std::process::Output;
 
 use serde_json::{Value, json};
 
-use crate::harness::{Bed, app::keyed, leaf::Reply, sidecar::Sidecar, wait::until};
+use crate::harness::{Bed, app::keyed, leaf::Reply, sidecar::Sidecar};
 
 const QUICK: &str = "timeout = \"1s\"\n\
     retry = { initial = \"20ms\", max = \"50ms\", jitter = 0.0, max_attempts = 3 }";
@@ -33,10 +33,8 @@ async fn json_of(sidecar: &Sidecar, arguments: &[&str]) -> Value {
     serde_json::from_slice(&output.stdout).unwrap()
 }
 
-/// A call that a probe can't clear up is shown with all that was seen, and the commands that it names move it.
-#[tokio::test]
-async fn a_parked_call_is_shown_with_what_was_seen_and_moved_by_what_is_said_there() {
-    let bed = Bed::new().await;
+/// Two calls that a probe can't clear up, parked; from then on the leaf behaves.
+async fn two_parked_calls(bed: &Bed) -> (Sidecar, [i64; 2]) {
     bed.leaf.on("/things").times(2).resets();
     bed.leaf
         .on("/effects")
@@ -49,13 +47,20 @@ async fn a_parked_call_is_shown_with_what_was_seen_and_moved_by_what_is_said_the
         )
         .start()
         .await;
-    let sent_again = bed.app.insert(keyed("leaf", "sent again")).await;
-    let known = bed.app.insert(keyed("leaf", "known")).await;
-    for id in [sent_again, known] {
+    let first = bed.app.insert(keyed("leaf", "first")).await;
+    let second = bed.app.insert(keyed("leaf", "second")).await;
+    for id in [first, second] {
         bed.app.until_state(id, "parked").await;
     }
+    bed.leaf.behaves();
+    (sidecar, [first, second])
+}
 
-    let id = sent_again.to_string();
+#[tokio::test]
+async fn a_parked_call_is_shown_with_what_was_seen_and_what_would_move_it() {
+    let bed = Bed::new().await;
+    let (sidecar, [id, _]) = two_parked_calls(&bed).await;
+    let id = id.to_string();
     let shown = stdout(&says(&sidecar, 0, &["show", &id]).await);
     for part in [
         "parked: probe_unclear",
@@ -77,84 +82,56 @@ async fn a_parked_call_is_shown_with_what_was_seen_and_moved_by_what_is_said_the
         .collect();
     assert_eq!(classes, ["in_doubt", "probe_unclear", "probe_unclear"]);
     assert_eq!(as_json["reason"], "probe_unclear");
+}
 
-    // Without a reason, without the truth, with both: usage. Moved since it was shown: refused.
+#[tokio::test]
+async fn a_resolve_that_is_incomplete_or_comes_too_late_changes_nothing() {
+    let bed = Bed::new().await;
+    let (sidecar, [id, _]) = two_parked_calls(&bed).await;
+    let resolve = ["resolve", &id.to_string()];
+    // Without a reason, without the truth, with both, with a body that is no JSON: usage.
     for wrong in [
-        &["resolve", &id, "--not-executed"][..],
-        &["resolve", &id, "--not-executed", "--reason", " "],
-        &["resolve", &id, "--reason", "r"],
-        &[
-            "resolve",
-            &id,
-            "--confirmed",
-            "--not-executed",
-            "--reason",
-            "r",
-        ],
-        &[
-            "resolve",
-            &id,
-            "--confirmed",
-            "--body",
-            "{",
-            "--reason",
-            "r",
-        ],
-        &[
-            "resolve",
-            "--expect-attempts",
-            "1",
-            "--not-executed",
-            "--reason",
-            "r",
-            "--yes",
-        ],
+        &["--not-executed"][..],
+        &["--not-executed", "--reason= "],
+        &["--reason=r"],
+        &["--confirmed", "--not-executed", "--reason=r"],
+        &["--confirmed", "--body={", "--reason=r"],
     ] {
-        says(&sidecar, 2, wrong).await;
+        says(&sidecar, 2, &[&resolve, wrong].concat()).await;
     }
-    let moved = [
-        "resolve",
-        &id,
+    // How often one call was tried is asked of many.
+    let many = [
+        "--expect-attempts=1",
         "--not-executed",
-        "--expect-attempts",
-        "7",
-        "--reason",
-        "r",
+        "--reason=r",
+        "--yes",
     ];
-    let refused = stderr(&says(&sidecar, 1, &moved).await);
+    says(&sidecar, 2, &[&["resolve"], &many[..]].concat()).await;
+    // Moved since it was shown: refused.
+    let moved = ["--not-executed", "--expect-attempts=7", "--reason=r"];
+    let refused = stderr(&says(&sidecar, 1, &[&resolve, &moved[..]].concat()).await);
     assert!(refused.contains("attempts"), "{refused}");
-    assert_eq!(bed.app.state(sent_again).await, "parked");
+    assert_eq!(bed.app.state(id).await, "parked");
+}
 
-    bed.leaf.behaves();
-    let reason = "looked at it";
-    let arguments = [
-        "resolve",
-        &id,
-        "--not-executed",
-        "--expect-attempts",
-        "1",
-        "--reason",
-        reason,
-    ];
-    let said = stdout(&says(&sidecar, 0, &arguments).await);
-    assert_eq!(said, format!("call {id}: pending\n"));
-    bed.app.until_state(sent_again, "confirmed").await;
-    let other = known.to_string();
-    let body = "{\"id\": \"from the dashboard\"}";
-    let arguments = [
-        "resolve",
-        &other,
-        "--confirmed",
-        "--status",
-        "201",
-        "--body",
-        body,
-        "--reason",
-        reason,
-    ];
-    says(&sidecar, 0, &arguments).await;
-    bed.app.until_state(known, "confirmed").await;
-    let result = bed.app.results("leaf", "known").await.remove(0);
+#[tokio::test]
+async fn what_a_person_says_moves_a_parked_call_and_is_kept() {
+    let bed = Bed::new().await;
+    let (sidecar, [first, second]) = two_parked_calls(&bed).await;
+    let reason = "--reason=looked at it";
+
+    let resolve = ["resolve", &first.to_string()];
+    let words = ["--not-executed", "--expect-attempts=1", reason];
+    let said = stdout(&says(&sidecar, 0, &[&resolve, &words[..]].concat()).await);
+    assert_eq!(said, format!("call {first}: pending\n"));
+    bed.app.until_state(first, "confirmed").await;
+
+    let resolve = ["resolve", &second.to_string()];
+    let body = "--body={\"id\": \"from the dashboard\"}";
+    let words = ["--confirmed", "--status=201", body, reason];
+    says(&sidecar, 0, &[&resolve, &words[..]].concat()).await;
+    bed.app.until_state(second, "confirmed").await;
+    let result = bed.app.results("leaf", "second").await.remove(0);
     assert_eq!(
         (&result["source"], &result["status"], &result["body"]["id"]),
         (
@@ -163,13 +140,15 @@ async fn a_parked_call_is_shown_with_what_was_seen_and_moved_by_what_is_said_the
             &json!("from the dashboard")
         )
     );
+
     let actions = "SELECT action, call_id, reason, actor <> '' AS named \
                      FROM leafhopper.operator_action ORDER BY id";
+    let reason = "looked at it";
     assert_eq!(
         bed.app.rows(actions).await,
         [
-            json!({"action": "resolve_not_executed", "call_id": sent_again, "reason": reason, "named": true}),
-            json!({"action": "resolve_confirmed", "call_id": known, "reason": reason, "named": true}),
+            json!({"action": "resolve_not_executed", "call_id": first, "reason": reason, "named": true}),
+            json!({"action": "resolve_confirmed", "call_id": second, "reason": reason, "named": true}),
         ]
     );
 }
@@ -256,15 +235,7 @@ async fn calls_are_listed_and_changed_by_filters() {
     let said = says(&sidecar, 1, &cancel).await;
     assert_eq!(stdout(&said), format!("call {done}: cancelled\n"));
     assert!(stderr(&said).contains("say what is true"), "{said:?}");
-    until("it is cancelled", async || {
-        let state = bed.app.state(later).await;
-        if state == "cancelled" {
-            Ok(())
-        } else {
-            Err(state)
-        }
-    })
-    .await;
+    bed.app.until_state(later, "cancelled").await;
     let unknown = stderr(&says(&sidecar, 1, &["show", "999999"]).await);
     assert!(unknown.contains("999999"), "{unknown}");
 }

@@ -21,8 +21,11 @@ use crate::harness::{
 /// nothing is known.
 const POLICIES: [&str; 5] = ["asked", "exists", "keyed", "put", "parking"];
 
+/// Scripts what becomes of the answer to a request.
+type Fault = fn(On<'_>);
+
 /// What arrives of an answer.
-const ARRIVES: &[(&str, fn(On<'_>))] = &[
+const ARRIVES: &[(&str, Fault)] = &[
     ("reset before it was read", |on| on.resets_before_reading()),
     ("reset", |on| on.resets()),
     ("closed", |on| on.closes()),
@@ -68,13 +71,16 @@ fn config(bed: &Bed) -> Config {
     config
 }
 
+fn method(policy: &str) -> &'static str {
+    if policy == "put" { "PUT" } else { "POST" }
+}
+
 /// The first request meets the fault. A leaf that can't have an effect twice says so from then on.
-fn script(leaf: &Leaf, key: &str, policy: &str, executes: bool, fault: fn(On<'_>)) {
+fn script(leaf: &Leaf, key: &str, policy: &str, executes: bool, fault: Fault) {
     if policy == "exists" && executes {
         leaf.always().method("POST").key(key).refuses(409);
     }
-    let method = if policy == "put" { "PUT" } else { "POST" };
-    let first = leaf.always().method(method).key(key).times(1);
+    let first = leaf.always().method(method(policy)).key(key).times(1);
     fault(if executes {
         first
     } else {
@@ -106,6 +112,7 @@ async fn end(bed: &Bed, policy: &str, key: &str, id: i64) -> String {
 }
 
 #[tokio::test]
+#[expect(clippy::too_many_lines, reason = "nearly all of them are the table")]
 async fn every_fault_ends_as_the_policy_of_its_leaf_says() {
     let bed = Bed::new().await;
     bed.leaf.honours("Idempotency-Key", Remembers::Successes);
@@ -119,10 +126,9 @@ async fn every_fault_ends_as_the_policy_of_its_leaf_says() {
             for policy in POLICIES {
                 let key = format!("{policy}, {did}, {arrives}");
                 script(&bed.leaf, &key, policy, executes, *fault);
-                let method = if policy == "put" { "PUT" } else { "POST" };
                 let row = call(policy)
                     .key(&key)
-                    .method(method)
+                    .method(method(policy))
                     .set("headers", json!({ "X-Effect-Key": key }));
                 let id = bed.app.insert(row.body(json!({ "key": key }))).await;
                 ids.push((policy, key, id));
