@@ -41,10 +41,7 @@ async fn two_parked_calls(bed: &Bed) -> (Sidecar, [i64; 2]) {
         .refuses(Reply::bytes(418, "short and stout"));
     let sidecar = bed
         .config(QUICK)
-        .toml(
-            "[leaf.leaf.probe]\npath = \"/effects/{{ call.key }}\"\n\
-             found = \"response.body if response.body.key == call.key\"\nmax_probes = 2",
-        )
+        .probe("leaf", "max_probes = 2")
         .start()
         .await;
     let first = bed.app.insert(keyed("leaf", "first")).await;

@@ -62,10 +62,7 @@ fn config(bed: &Bed) -> Config {
         );
         config = config.leaf(name, &bed.leaf.url(), &lines);
         if matches!(name, "asked" | "exists") {
-            config = config.toml(&format!(
-                "[leaf.{name}.probe]\npath = \"/effects/{{{{ call.key }}}}\"\n\
-                 found = \"response.body if response.body.key == call.key\"\nsettle = \"300ms\""
-            ));
+            config = config.probe(name, "settle = \"300ms\"");
         }
     }
     config

@@ -66,12 +66,7 @@ async fn an_effect_that_the_leaf_confirmed_is_not_asked_for_again() {
 async fn a_key_stands_for_one_method_path_and_body() {
     let bed = Bed::new().await;
     let _sidecar = bed.sidecar("").await;
-    let raw = |text: &str| {
-        call("leaf")
-            .key("k")
-            .set("body_raw", format!("\\x{}", hex(text)))
-            .set("content_type", "application/json")
-    };
+    let raw = |text: &str| call("leaf").key("k").body_raw("application/json", text);
     let first = bed.app.insert(with_key("k")).await;
     bed.app.until_state(first, "confirmed").await;
     let mut calls = Vec::new();
@@ -397,8 +392,4 @@ async fn until_all_confirmed(app: &App) {
         }
     })
     .await;
-}
-
-fn hex(text: &str) -> String {
-    text.bytes().map(|byte| format!("{byte:02x}")).collect()
 }

@@ -10,7 +10,6 @@
     clippy::disallowed_methods,
     reason = "the bans keep the sidecar's own tasks, environment and bodies in one place each"
 )]
-#![allow(dead_code, reason = "the harness offers what the next test needs")]
 
 mod harness;
 

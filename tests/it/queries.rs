@@ -331,7 +331,8 @@ async fn a_takeover_leaves_a_newer_claim_alone() {
     let other = App::connect(&bed.database.url).await;
     let takes_over = other.client().query(&paused, &[]);
     let claims_again = async {
-        let waits = "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted";
+        let waits = "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND objid = 7 AND NOT granted \
+                        AND database = (SELECT oid FROM pg_database WHERE datname = current_database())";
         until("the takeover has its snapshot", async || {
             let waiting = bed.app.rows(waits).await;
             (waiting[0]["count"] == 1).then_some(()).ok_or(waiting)

@@ -138,10 +138,7 @@ impl Life {
         };
         let mut config = bed.config(&format!("{QUICK}\n{lines}"));
         if nature == Asked {
-            config = config.toml(
-                "[leaf.leaf.probe]\npath = \"/effects/{{ call.key }}\"\n\
-                 found = \"response.body if response.body.key == call.key\"\nsettle = \"100ms\"",
-            );
+            config = config.probe("leaf", "settle = \"100ms\"");
         }
         let state = state.then(Folder::new);
         let config = match &state {

@@ -50,6 +50,13 @@ impl Call {
         self.set("body", body)
     }
 
+    /// The body as bytes of that type.
+    pub(crate) fn body_raw(self, content_type: &str, text: &str) -> Self {
+        let hex: String = text.bytes().map(|byte| format!("{byte:02x}")).collect();
+        self.set("content_type", content_type)
+            .set("body_raw", format!("\\x{hex}"))
+    }
+
     /// Its batch.
     pub(crate) fn batch(self, id: uuid::Uuid) -> Self {
         self.set("batch_id", id.to_string())
@@ -122,20 +129,6 @@ impl App {
     pub(crate) async fn insert_values(&self, columns: &str, values: &str) -> i64 {
         let inserted = self.try_insert(columns, values).await;
         inserted.unwrap_or_else(|error| panic!("({columns}) = ({values}): {error:?}"))
-    }
-
-    /// The database's refusal of a row that must be refused.
-    pub(crate) async fn insert_refused(&self, call: Call) -> tokio_postgres::error::DbError {
-        let sql = call.insert_sql();
-        let refused = self
-            .client
-            .query_one(&sql, &[&Value::Object(call.columns)])
-            .await;
-        refused
-            .expect_err("a refusal")
-            .as_db_error()
-            .expect("the database's")
-            .clone()
     }
 
     /// Runs any statements.
@@ -225,6 +218,19 @@ impl App {
             "SELECT * FROM leafhopper.attempt WHERE call_id = {id} ORDER BY attempt, started_at"
         ))
         .await
+    }
+
+    /// A call's history in one line: classes with their statuses.
+    pub(crate) async fn history(&self, id: i64) -> String {
+        let attempts = self.attempts(id).await;
+        let words = attempts.iter().map(|attempt| {
+            let class = attempt["class"].as_str().unwrap();
+            match attempt["status"].as_u64() {
+                Some(status) => format!("{class} {status}"),
+                None => class.to_owned(),
+            }
+        });
+        words.collect::<Vec<_>>().join(", ")
     }
 }
 

@@ -3,7 +3,7 @@
 use std::{
     fmt::Write as _,
     io::{BufRead, BufReader},
-    path::{Path, PathBuf},
+    path::PathBuf,
     process::{Child, Command, ExitStatus, Output, Stdio},
     sync::{
         Arc, Mutex,
@@ -80,7 +80,15 @@ impl Config {
         self
     }
 
-    /// Further tables, such as `[leaf.NAME.probe]`.
+    /// That leaf can be asked: one of the tests' leaves shows the effect, which has the call's key. With further lines.
+    pub(crate) fn probe(self, leaf: &str, lines: &str) -> Self {
+        self.toml(&format!(
+            "[leaf.{leaf}.probe]\npath = \"/effects/{{{{ call.key }}}}\"\n\
+             found = \"response.body if response.body.key == call.key\"\n{lines}"
+        ))
+    }
+
+    /// Further tables, such as `[leaf.NAME.idempotency]`.
     pub(crate) fn toml(mut self, tables: &str) -> Self {
         self.rest.push_str(tables);
         self.rest.push('\n');
@@ -109,7 +117,6 @@ impl Config {
         std::fs::create_dir(&folder).unwrap();
         let starter = Starter {
             folder,
-            arguments: Vec::new(),
             environment: Vec::new(),
         };
         starter.rewrite(self);
@@ -126,17 +133,10 @@ impl Config {
 #[derive(Debug)]
 pub(crate) struct Starter {
     folder: PathBuf,
-    arguments: Vec<String>,
     environment: Vec<(String, String)>,
 }
 
 impl Starter {
-    /// A further argument of `leafhopper run`.
-    pub(crate) fn argument(mut self, argument: &str) -> Self {
-        self.arguments.push(argument.to_owned());
-        self
-    }
-
     /// A variable of its environment.
     pub(crate) fn environment(mut self, name: &str, value: &str) -> Self {
         self.environment.push((name.to_owned(), value.to_owned()));
@@ -205,7 +205,7 @@ impl Starter {
 
     fn spawn(&self, log: &Arc<Mutex<Vec<String>>>) -> Child {
         let mut command = self.binary(&["run"]);
-        command.args(["--log-format", "json"]).args(&self.arguments);
+        command.args(["--log-format", "json"]);
         command.stdout(Stdio::null()).stderr(Stdio::piped());
         let mut child = command.spawn().unwrap();
         let stderr = BufReader::new(child.stderr.take().unwrap());
@@ -264,7 +264,7 @@ impl Sidecar {
         sum_of(&body, name, labels)
     }
 
-    /// SIGKILL: no goodbye.
+    /// SIGKILL: no goodbye. Gives how it ended: by this, unless it had ended before.
     pub(crate) fn kill(&mut self) -> ExitStatus {
         self.signal(Signal::KILL);
         let status = self.child.wait().unwrap();
@@ -341,11 +341,6 @@ impl Sidecar {
         log.iter()
             .map(|line| serde_json::from_str(line).unwrap_or(line.as_str().into()))
             .collect()
-    }
-
-    /// Where its files are.
-    pub(crate) fn folder(&self) -> &Path {
-        &self.starter.folder
     }
 
     fn find_address(&self) -> Option<String> {

@@ -6,7 +6,6 @@ use serde_json::{Value, json};
 
 use super::{
     OthersLeaf, SOMEBODY_ELSE, Taken,
-    cloud::bytea,
     server::{Server, python},
 };
 use crate::harness::app::{Call, call};
@@ -48,8 +47,7 @@ fn put(leaf: &str, key: &str) -> Call {
         .key(key)
         .method("PUT")
         .path(&path(key))
-        .set("content_type", CALENDAR)
-        .set("body_raw", bytea(&event(key)))
+        .body_raw(CALENDAR, &event(key))
 }
 
 async fn has_theirs(server: &Server, key: &str) {
@@ -85,7 +83,7 @@ fn thing(result: &Value) -> String {
 }
 
 fn creates(server: &Server) -> usize {
-    server.told_of(&["PUT request for"])
+    server.told_of("PUT request for")
 }
 
 /// PUT, whatever is there.
@@ -95,8 +93,6 @@ impl OthersLeaf for Events {
     const NAME: &'static str = "events";
     const TOML: &'static str = TOML;
     const URL: &'static str = URL;
-    const ENVIRONMENT: &'static [(&'static str, &'static str)] =
-        &[("RADICALE_PASSWORD", "leafhopper")];
     const RESENDS: bool = true;
     const TAKEN: Taken = Taken::No;
 

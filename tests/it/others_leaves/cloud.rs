@@ -13,10 +13,10 @@ use crate::harness::app::{Call, call};
 const TOML: &str = include_str!("../../leaves/moto.toml");
 const URL: &str = "http://127.0.0.1:5000";
 
-/// It doesn't check signatures.
-const EKS: &str = "AWS4-HMAC-SHA256 Credential=AKIDEXAMPLE/20260101/us-east-1/eks/aws4_request, \
+/// What stands in `Authorization`; it doesn't check signatures.
+pub(super) const EKS: &str = "AWS4-HMAC-SHA256 Credential=AKIDEXAMPLE/20260101/us-east-1/eks/aws4_request, \
     SignedHeaders=host, Signature=0";
-const IAM: &str = "AWS4-HMAC-SHA256 Credential=AKIDEXAMPLE/20260101/us-east-1/iam/aws4_request, \
+pub(super) const IAM: &str = "AWS4-HMAC-SHA256 Credential=AKIDEXAMPLE/20260101/us-east-1/iam/aws4_request, \
     SignedHeaders=host, Signature=0";
 
 /// All of them.
@@ -52,7 +52,6 @@ impl OthersLeaf for Clusters {
     const NAME: &'static str = "clusters";
     const TOML: &'static str = TOML;
     const URL: &'static str = URL;
-    const ENVIRONMENT: &'static [(&'static str, &'static str)] = &[("EKS_AUTHORIZATION", EKS)];
     const TAKEN: Taken = Taken::Asked(409);
 
     async fn start() -> Self {
@@ -98,7 +97,7 @@ impl OthersLeaf for Clusters {
     }
 
     fn creates(&self) -> usize {
-        self.0.told_of(&["\"POST /clusters HTTP"])
+        self.0.told_of("\"POST /clusters HTTP")
     }
 }
 
@@ -120,7 +119,6 @@ impl OthersLeaf for Users {
     const NAME: &'static str = "users";
     const TOML: &'static str = TOML;
     const URL: &'static str = URL;
-    const ENVIRONMENT: &'static [(&'static str, &'static str)] = &[("IAM_AUTHORIZATION", IAM)];
     const TAKEN: Taken = Taken::Asked(409);
 
     async fn start() -> Self {
@@ -136,8 +134,7 @@ impl OthersLeaf for Users {
         call(Self::NAME)
             .key(key)
             .path("/")
-            .set("content_type", FORM)
-            .set("body_raw", bytea(&form(key, &tag)))
+            .body_raw(FORM, &form(key, &tag))
             .set("meta", json!({ "user": format!("user-{key}") }))
     }
 
@@ -164,12 +161,6 @@ impl OthersLeaf for Users {
     }
 
     fn creates(&self) -> usize {
-        self.0.told_of(&["\"POST / HTTP"])
+        self.0.told_of("\"POST / HTTP")
     }
-}
-
-/// Bytes as `jsonb_populate_record` reads them.
-pub(super) fn bytea(text: &str) -> String {
-    let hex = text.bytes().map(|byte| format!("{byte:02x}"));
-    format!("\\x{}", hex.collect::<String>())
 }

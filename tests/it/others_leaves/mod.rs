@@ -26,6 +26,13 @@ use server::Server;
 /// The key of a thing that was not made for a call.
 const SOMEBODY_ELSE: &str = "somebody-else";
 
+/// What the configurations take from the environment.
+const SECRETS: [(&str, &str); 3] = [
+    ("EKS_AUTHORIZATION", cloud::EKS),
+    ("IAM_AUTHORIZATION", cloud::IAM),
+    ("RADICALE_PASSWORD", "leafhopper"),
+];
+
 /// A kind of leaf, as its users know it.
 trait OthersLeaf: Sized {
     /// Its name in the configuration.
@@ -36,9 +43,6 @@ trait OthersLeaf: Sized {
 
     /// That url.
     const URL: &'static str;
-
-    /// The secrets that the configuration names, with their values.
-    const ENVIRONMENT: &'static [(&'static str, &'static str)] = &[];
 
     /// Whether a call in doubt is sent again instead of asked about.
     const RESENDS: bool = false;
@@ -88,7 +92,7 @@ struct Scene<L> {
     leaf: L,
     config: Config,
     /// Last, so that it goes last.
-    database: Database,
+    _database: Database,
 }
 
 impl<L: OthersLeaf> Scene<L> {
@@ -111,22 +115,14 @@ impl<L: OthersLeaf> Scene<L> {
             way,
             leaf,
             config,
-            database,
+            _database: database,
         }
     }
 
     async fn sidecar(&self) -> Sidecar {
-        // Those of every leaf of the file.
-        let secrets = [
-            cloud::Clusters::ENVIRONMENT,
-            cloud::Users::ENVIRONMENT,
-            caldav::Events::ENVIRONMENT,
-        ];
-        let starter = self.config.sidecar();
-        let starter = secrets
-            .concat()
+        let starter = SECRETS
             .iter()
-            .fold(starter, |starter, (name, value)| {
+            .fold(self.config.sidecar(), |starter, (name, value)| {
                 starter.environment(name, value)
             });
         starter.start().await
@@ -174,18 +170,5 @@ impl<L: OthersLeaf> Scene<L> {
         assert_eq!(results.len(), 1, "{results:#?}");
         assert_eq!(results[0]["weak"], false, "{results:#?}");
         results[0]["source"].as_str().unwrap().to_owned()
-    }
-
-    /// The history of a call in one line.
-    async fn history(&self, id: i64) -> String {
-        let attempts = self.app.attempts(id).await;
-        let words = attempts.iter().map(|attempt| {
-            let class = attempt["class"].as_str().unwrap();
-            match attempt["status"].as_u64() {
-                Some(status) => format!("{class} {status}"),
-                None => class.to_owned(),
-            }
-        });
-        words.collect::<Vec<_>>().join(", ")
     }
 }

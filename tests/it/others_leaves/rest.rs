@@ -70,7 +70,7 @@ impl OthersLeaf for Items {
     }
 
     fn creates(&self) -> usize {
-        self.0.told_of(&["POST /items"])
+        self.0.told_of("POST /items")
     }
 }
 
@@ -113,6 +113,6 @@ impl OthersLeaf for NamedItems {
     }
 
     fn creates(&self) -> usize {
-        self.0.told_of(&["POST /items"])
+        self.0.told_of("POST /items")
     }
 }

@@ -105,7 +105,7 @@ async fn lost_answer<L: OthersLeaf>() {
     for (key, bytes) in [("none", 0), ("little", 20), ("much", 600)] {
         let id = cut_off(&scene, key, Direction::Down, bytes).await;
         scene.app.until_state(id, "confirmed").await;
-        let (source, history) = (scene.source(key).await, scene.history(id).await);
+        let (source, history) = (scene.source(key).await, scene.app.history(id).await);
         println!(
             "{}: {bytes} bytes of the answer: {source}, {history}",
             L::NAME
@@ -139,7 +139,7 @@ async fn part_of_a_request<L: OthersLeaf>() {
     for (key, bytes) in keys.into_iter().zip((1..).step_by(60)) {
         let id = cut_off(&scene, key, Direction::Up, bytes).await;
         scene.app.until_state(id, "confirmed").await;
-        let history = scene.history(id).await;
+        let history = scene.app.history(id).await;
         println!("{}: {bytes} bytes of the request: {history}", L::NAME);
     }
     scene.assert_each_once(&keys).await;
@@ -199,7 +199,7 @@ async fn exists<L: OthersLeaf>() {
     let call = scene.app.until_state(theirs, "parked").await;
     assert_eq!(call["reason"], "exists_unmatched");
     assert_eq!(
-        scene.history(theirs).await,
+        scene.app.history(theirs).await,
         format!("exists {status}, probe_absent 200")
     );
 
@@ -209,7 +209,7 @@ async fn exists<L: OthersLeaf>() {
     scene.app.execute(&forget).await;
     let again = scene.app.insert(L::call("ours")).await;
     scene.app.until_state(again, "confirmed").await;
-    assert_eq!(scene.history(again).await, format!("exists {status}"));
+    assert_eq!(scene.app.history(again).await, format!("exists {status}"));
     let results = scene.app.results(L::NAME, "ours").await;
     assert_eq!(
         (results.len(), &results[1]["source"]),

@@ -89,6 +89,6 @@ impl OthersLeaf for Documents {
     }
 
     fn creates(&self) -> usize {
-        self.0.told_of(&["PUT /"])
+        self.0.told_of("PUT /")
     }
 }

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 use uuid::Uuid;
 
-use super::{PROBE, QUICK, asked_and_sent, asking, history, post};
+use super::{PROBE, QUICK, asked_and_sent, asking, post};
 use crate::harness::{
     Bed,
     leaf::{Gate, Remembers, Reply},
@@ -32,11 +32,14 @@ async fn what_the_leaf_says_to_exist_is_ours_or_not() {
         );
         let call = bed.app.until_state(theirs, "parked").await;
         assert_eq!(call["reason"], "exists_unmatched");
-        assert_eq!(history(&bed, theirs).await, "exists 409, probe_absent 200");
+        assert_eq!(
+            bed.app.history(theirs).await,
+            "exists 409, probe_absent 200"
+        );
         // At once: nothing of its own can be there.
         let call = bed.app.until_state(none, "failed").await;
         assert_eq!(call["reason"], "rejected");
-        assert_eq!(history(&bed, none).await, "exists 409, probe_absent 404");
+        assert_eq!(bed.app.history(none).await, "exists 409, probe_absent 404");
         for (name, label, expected) in [
             (
                 "leafhopper_duplicates_prevented_total",
@@ -204,7 +207,7 @@ async fn a_leaf_that_replays_errors_is_sent_a_key_once_more_and_then_asked() {
     bed.leaf.on("/things").answers(500);
     let _sidecar = bed
         .config(&format!("{QUICK}\n{keyed}").replace("max_attempts = 3", "max_attempts = 9"))
-        .toml(&format!("[leaf.leaf.probe]\n{PROBE}"))
+        .probe("leaf", PROBE)
         .leaf("mute", &bed.leaf.url(), &format!("{QUICK}\n{keyed}"))
         .start()
         .await;
@@ -258,7 +261,7 @@ async fn a_leaf_that_hides_its_errors_is_read_by_its_verdict() {
     }
     for (id, key, state, classes) in ids {
         bed.app.until_state(id, state).await;
-        assert_eq!(history(&bed, id).await, classes, "{key}");
+        assert_eq!(bed.app.history(id).await, classes, "{key}");
     }
     let log = sidecar.log();
     let lines = log

@@ -97,7 +97,7 @@ async fn what_a_probe_found_while_the_database_was_away_is_recorded_afterwards()
         ));
     let sidecar = Config::new(&proxy.url(&bed.database.url))
         .leaf("leaf", &bed.leaf.url(), &QUICK.replace("1s", "20s"))
-        .toml(&format!("[leaf.leaf.probe]\n{PROBE}"))
+        .probe("leaf", PROBE)
         .start()
         .await;
     let id = bed.app.insert(post("k")).await;

@@ -22,14 +22,13 @@ use crate::harness::{
 const QUICK: &str = "timeout = \"1s\"\n\
     retry = { initial = \"20ms\", max = \"50ms\", jitter = 0.0, max_attempts = 3 }";
 
-/// What shows an effect, and that it is the call's.
-const PROBE: &str = "path = \"/effects/{{ call.key }}\"\n\
-    found = \"response.body if response.body.key == call.key\"\nsettle = \"300ms\"\nmax_probes = 3";
+/// How long an absence has to settle, and how often the leaf is asked.
+const PROBE: &str = "settle = \"300ms\"\nmax_probes = 3";
 
 /// A leaf that is asked, with further lines of its table.
 fn asking(bed: &Bed, lines: &str) -> Config {
     bed.config(&format!("{QUICK}\n{lines}"))
-        .toml(&format!("[leaf.leaf.probe]\n{PROBE}"))
+        .probe("leaf", PROBE)
 }
 
 fn post(key: &str) -> Call {
@@ -41,19 +40,6 @@ fn asked_and_sent(bed: &Bed, key: &str) -> (usize, usize) {
     let requests = bed.leaf.requests(key);
     let asked = requests.iter().filter(|r| r.method != "POST").count();
     (asked, requests.len() - asked)
-}
-
-/// The history in one line: classes with their statuses.
-async fn history(bed: &Bed, id: i64) -> String {
-    let attempts = bed.app.attempts(id).await;
-    let words = attempts.iter().map(|attempt| {
-        let class = attempt["class"].as_str().unwrap();
-        match attempt["status"].as_u64() {
-            Some(status) => format!("{class} {status}"),
-            None => class.to_owned(),
-        }
-    });
-    words.collect::<Vec<_>>().join(", ")
 }
 
 #[tokio::test]
@@ -75,7 +61,7 @@ async fn what_was_executed_without_an_answer_is_found_and_adopted() {
     assert_eq!(result["call_id"], id);
     assert_eq!(result["body"], json!({ "id": 1, "key": "k" }));
     assert_eq!(result["truncated"], false);
-    assert_eq!(history(&bed, id).await, "in_doubt");
+    assert_eq!(bed.app.history(id).await, "in_doubt");
     // The confirmation answers this request and no other one.
     let same = bed.app.insert(post("k")).await;
     bed.app.until_state(same, "confirmed").await;
@@ -153,7 +139,7 @@ async fn an_absence_is_believed_only_after_the_attempt_has_settled() {
         "the absence that counts is looked for after `settle`"
     );
     assert_eq!(
-        history(&bed, id).await,
+        bed.app.history(id).await,
         "in_doubt, probe_absent 404, probe_absent 404"
     );
     assert_eq!(bed.app.results("leaf", "k").await[0]["source"], "response");

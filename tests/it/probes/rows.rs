@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::{QUICK, asked_and_sent, history, post};
+use super::{QUICK, asked_and_sent, post};
 use crate::harness::Bed;
 
 #[tokio::test]
@@ -92,7 +92,11 @@ async fn a_row_s_probe_that_is_no_probe_parks_and_says_why() {
             "{name}: {error}"
         );
         assert_eq!(asked_and_sent(&bed, name).0, 0, "{name}");
-        assert_eq!(history(&bed, id).await, "in_doubt, probe_unclear", "{name}");
+        assert_eq!(
+            bed.app.history(id).await,
+            "in_doubt, probe_unclear",
+            "{name}"
+        );
         if *name == "found name" {
             let shown = sidecar.command(&["show", &id.to_string()]).await;
             let shown = String::from_utf8(shown.stdout).unwrap();

@@ -2,7 +2,7 @@
 
 use serde_json::json;
 
-use super::{PROBE, QUICK, asked_and_sent, asking, history, post};
+use super::{PROBE, QUICK, asked_and_sent, asking, post};
 use crate::harness::{
     Bed,
     leaf::{Gate, Leaf, On, Reply},
@@ -38,11 +38,7 @@ async fn what_is_unclear_parks_after_so_many_probes_and_says_what_was_seen() {
     let bed = Bed::new().await;
     bed.leaf.on("/things").resets();
     let lines = QUICK.replace("1s", "300ms") + "\nconcurrency = 40\nmax_response_bytes = \"4KiB\"";
-    let sidecar = bed
-        .config(&lines)
-        .toml(&format!("[leaf.leaf.probe]\n{PROBE}"))
-        .start()
-        .await;
+    let sidecar = bed.config(&lines).probe("leaf", PROBE).start().await;
     let mut ids = Vec::new();
     for (name, script, _) in &answers() {
         script(bed.leaf.on("/effects").key(name));
@@ -53,7 +49,7 @@ async fn what_is_unclear_parks_after_so_many_probes_and_says_what_was_seen() {
         assert_eq!(call["reason"], "probe_unclear", "{name}");
         let error = call["last_error"].as_str().unwrap();
         assert!(error.contains(seen), "{name}: {error}");
-        let history = history(&bed, id).await;
+        let history = bed.app.history(id).await;
         assert_eq!(
             history.matches("probe_unclear").count(),
             3,
@@ -141,7 +137,7 @@ async fn a_leaf_that_is_down_parks_nothing() {
     let probe = PROBE.replace("max_probes = 3", "max_probes = 1");
     let sidecar = Config::new(&bed.database.url)
         .leaf("leaf", &leaf.url(), &QUICK.replace("50ms", "20ms"))
-        .toml(&format!("[leaf.leaf.probe]\n{probe}"))
+        .probe("leaf", &probe)
         .start()
         .await;
     let id = bed.app.insert(post("k")).await;
@@ -158,6 +154,6 @@ async fn a_leaf_that_is_down_parks_nothing() {
     .await;
     let call = bed.app.call(id).await;
     assert_eq!(call["state"], "in_doubt", "{call}");
-    let history = history(&bed, id).await;
+    let history = bed.app.history(id).await;
     assert_eq!(history, format!("in_doubt{}", ", probe_unclear".repeat(5)));
 }

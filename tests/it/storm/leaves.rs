@@ -23,7 +23,7 @@ const SETTLE: &str = "4s";
 pub(super) async fn start(mut chance: fastrand::Rng) -> Leaf {
     let leaf = Leaf::start().await;
     leaf.honours("Idempotency-Key", Remembers::Successes);
-    leaf.chooses(move |request, _| choose(&mut chance, request));
+    leaf.chooses(move |request| choose(&mut chance, request));
     leaf
 }
 
@@ -81,11 +81,7 @@ pub(super) fn config(database_url: &str, leaf_url: &str) -> Config {
         );
         config = config.leaf(name, &format!("{leaf_url}/{name}"), &lines);
         if matches!(name, "asked" | "unique") {
-            config = config.toml(&format!(
-                "[leaf.{name}.probe]\npath = \"/effects/{{{{ call.key }}}}\"\n\
-                 found = \"response.body if response.body.key == call.key\"\n\
-                 settle = \"{SETTLE}\"\nmax_probes = 1000"
-            ));
+            config = config.probe(name, &format!("settle = \"{SETTLE}\"\nmax_probes = 1000"));
         }
     }
     config

@@ -20,7 +20,6 @@ use std::{
 
 use leafhopper::demo::cluster::{Cluster, Durability};
 use tokio::time::Instant;
-use tokio_util::sync::CancellationToken;
 
 use crate::harness::{app::App, checks, database, leaf::Leaf, proxy::Proxy, wait::until_within};
 
@@ -75,8 +74,6 @@ struct World {
     url: String,
     leaf: Leaf,
     counts: Counts,
-    /// The faults are over.
-    over: CancellationToken,
 }
 
 impl World {
@@ -88,6 +85,7 @@ impl World {
         u32::try_from(wanted).unwrap_or(calls).min(calls)
     }
 
+    /// All calls are inserted and all kills done: the faults end.
     fn is_over(&self) -> bool {
         self.counts.inserted.load(Ordering::SeqCst) >= self.plan.calls
             && self.counts.kills.load(Ordering::SeqCst) >= self.plan.kills
@@ -129,7 +127,6 @@ async fn storm(plan: Plan) {
         url,
         leaf,
         counts: Counts::default(),
-        over: CancellationToken::new(),
     });
     let producer = tokio::spawn(producer::produce(Arc::clone(&world)));
     let torments: Vec<_> = (0..2)

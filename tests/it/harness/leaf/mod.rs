@@ -92,12 +92,8 @@ impl Leaf {
         self.shared.books().idempotency = Some((header.to_ascii_lowercase(), remembers));
     }
 
-    /// For requests that no rule is for: what it is told of the request, and whether the effect stands, it answers
-    /// with a rule, or leaves it to the leaf's usual ways.
-    pub(crate) fn chooses(
-        &self,
-        choose: impl FnMut(&Request, bool) -> Option<Rule> + Send + 'static,
-    ) {
+    /// Gives a rule to each request that none is for, or leaves it to the leaf's usual ways.
+    pub(crate) fn chooses(&self, choose: impl FnMut(&Request) -> Option<Rule> + Send + 'static) {
         self.shared.books().chooser = Some(Box::new(choose));
     }
 

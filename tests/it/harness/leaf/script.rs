@@ -126,7 +126,7 @@ pub(crate) enum Delivery {
 }
 
 /// See [`Leaf::chooses`](super::Leaf::chooses).
-pub(crate) type Chooser = Box<dyn FnMut(&Request, bool) -> Option<Rule> + Send>;
+pub(crate) type Chooser = Box<dyn FnMut(&Request) -> Option<Rule> + Send>;
 
 /// What is done with the requests that match.
 #[derive(Debug, Clone)]
@@ -146,7 +146,7 @@ pub(crate) struct Rule {
 }
 
 impl Rule {
-    /// Executes, and answers 201; for whatever it is chosen.
+    /// For every request: it is executed, and answered with 201.
     pub(crate) fn new() -> Self {
         Self {
             path: "/".to_owned(),
@@ -170,7 +170,7 @@ impl Rule {
         self
     }
 
-    /// One that exists is not executed again; the answer is 409.
+    /// An effect that exists is not executed again; the answer is 409.
     pub(crate) fn unique(mut self) -> Self {
         self.unique = true;
         self

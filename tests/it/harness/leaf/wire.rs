@@ -115,10 +115,7 @@ impl Shared {
             .rev()
             .filter(|rule| !rule.leaves_the_body_unread());
         let rule = rules.find_map(|rule| rule.takes_on(request).then(|| rule.clone()));
-        rule.or_else(|| {
-            let stands = books.ledger.standing(&request.key) > 0;
-            books.chooser.as_mut()?(request, stands)
-        })
+        rule.or_else(|| books.chooser.as_mut()?(request))
     }
 
     fn by_default(&self, number: usize, request: &Request) -> Reply {
