@@ -30,6 +30,8 @@ pub enum Broken {
     RecordWithoutTheClaim,
     /// The same of refusals only.
     LateRefusal,
+    /// A confirmation is recorded only while the call's row names its claim, as all else is.
+    ConfirmationOfTheClaimOnly,
     /// A call waits while another of its key is not final, whether or not that one is under way.
     WaitForAnyOther,
     /// Nobody sweeps what is held for a key.

@@ -65,7 +65,10 @@ pub(crate) fn write(protocol: &Protocol, world: &World, open: &mut Transaction) 
     let row = world.rows[call];
     if row.state.is_live() {
         let effect = world.effects[protocol.key(call)];
-        if outcome == Outcome::Confirmed {
+        let decides = decides(protocol, row, instance, &attempt, outcome);
+        if outcome == Outcome::Confirmed
+            && (decides || !protocol.breaks(Broken::ConfirmationOfTheClaimOnly))
+        {
             // Whatever state it is in; ON CONFLICT (leaf, key, generation) DO NOTHING.
             if effect.generation < generation {
                 open.effect = Some(Effect {
@@ -75,7 +78,7 @@ pub(crate) fn write(protocol: &Protocol, world: &World, open: &mut Transaction) 
                 });
             }
             open.row = Some(Row::ended(State::Confirmed, generation));
-        } else if decides(protocol, row, instance, &attempt, outcome) && !attempt.known {
+        } else if decides && !attempt.known {
             open.row = Some(match (effect.standing(), outcome) {
                 (Some(standing), _) | (None, Outcome::Prior(standing)) => {
                     Row::ended(State::Confirmed, standing)

@@ -101,44 +101,41 @@ pub(crate) fn write(protocol: &Protocol, world: &World, open: &mut Transaction) 
     if row.state != State::Dispatching {
         return false;
     }
-    let changed = match open.work {
+    let is_claim = |instance, round| (row.instance, row.round) == (instance, round);
+    open.row = match open.work {
         Work::GiveBack {
             instance, round, ..
-        } => (row.instance, row.round) == (instance, round) && give_back(&mut open.row, row),
+        } => is_claim(instance, round).then(|| given_back(row)),
         Work::Reclaim {
             instance, round, ..
-        } => {
-            let same = (row.instance, row.round) == (instance, round);
-            (same || protocol.breaks(Broken::TakeoverOfAnyClaim))
-                && reclaim(protocol, &mut open.row, row, instance)
-        }
-        _ => false,
+        } => (is_claim(instance, round) || protocol.breaks(Broken::TakeoverOfAnyClaim))
+            .then(|| reclaimed(protocol, row, instance)),
+        _ => None,
     };
-    if changed {
+    if open.row.is_some() {
         open.locked |= 1 << call;
     }
-    changed
+    open.row.is_some()
 }
 
-fn give_back(new: &mut Option<Row>, row: Row) -> bool {
+fn given_back(row: Row) -> Row {
     let state = if row.doubtful {
         State::InDoubt
     } else {
         State::Pending
     };
-    *new = Some(Row {
+    Row {
         state,
         resend: false,
         asked: false,
         tries: row.tries - 1,
         ..row
-    });
-    true
+    }
 }
 
 /// The row is tested again with the instance that the snapshot joined to it. A claim of another instance matches none,
 /// as in a LEFT JOIN without a partner: it is taken for one whose instance is gone.
-fn reclaim(protocol: &Protocol, new: &mut Option<Row>, row: Row, instance: u8) -> bool {
+fn reclaimed(protocol: &Protocol, row: Row, instance: u8) -> Row {
     let alive = if row.instance == instance {
         Alive::TakenOver
     } else {
@@ -150,15 +147,14 @@ fn reclaim(protocol: &Protocol, new: &mut Option<Row>, row: Row, instance: u8) -
         State::InDoubt
     };
     let doubtful = state == State::InDoubt;
-    *new = Some(Row {
+    Row {
         state,
         doubtful,
         resend: false,
         asked: false,
         alive,
         ..row
-    });
-    true
+    }
 }
 
 pub(crate) fn commit(world: &mut World, open: &Transaction) {

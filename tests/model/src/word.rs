@@ -114,7 +114,7 @@ pub(crate) fn commit(world: &mut World, open: &Transaction) {
     let generation = open.effect.map_or(0, |effect| effect.generation);
     for call in calls(open.locked) {
         // What is dispatching is answered when its attempt is recorded.
-        if world.rows[call].state != State::Dispatching && has(open.locked, call) {
+        if world.rows[call].state != State::Dispatching {
             world.rows[call] = Row::ended(State::Confirmed, generation);
         }
     }

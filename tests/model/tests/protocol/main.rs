@@ -8,9 +8,7 @@ mod sound;
 use leafhopper_model::{
     Model,
     home::{self, Walk},
-    properties,
     protocol::{Broken, Leaf, Protocol},
-    step::Step,
     world::Budget,
 };
 use stateright::{Checker as _, HasDiscoveries, Model as _};
@@ -51,24 +49,24 @@ fn loses_nothing(protocol: Protocol) {
     }
 }
 
-/// The shortest way to what breaks; it must break one of these properties, and is given.
-fn breaks(protocol: Protocol, rule: Broken, one_of: &[&str]) -> Vec<Step> {
-    let protocol = protocol.without(rule);
-    let search = Model(protocol)
+/// Without the rule each of these properties is broken somewhere.
+fn breaks(protocol: Protocol, rule: Broken, each_of: &[&'static str]) {
+    let mut found = Model(protocol.without(rule))
         .checker()
-        .finish_when(HasDiscoveries::AnyFailures);
-    let mut found = search.spawn_bfs().join().discoveries();
-    let names = properties::ALWAYS.map(|(name, _)| name);
-    found.retain(|name, _| names.contains(name));
-    let Some((name, path)) = found.into_iter().find(|(name, _)| one_of.contains(name)) else {
-        panic!("without the rule ({rule:?}) nothing of {one_of:?} is broken");
-    };
-    let steps = path.into_actions();
-    report(&format!(
-        "{rule:?} breaks {name:?} in {} steps: {steps:#?}",
-        steps.len()
-    ));
-    steps
+        .finish_when(HasDiscoveries::AllOf(each_of.iter().copied().collect()))
+        .spawn_bfs()
+        .join()
+        .discoveries();
+    for name in each_of {
+        let Some(path) = found.remove(name) else {
+            panic!("without the rule ({rule:?}) {name:?} holds");
+        };
+        let steps = path.into_actions();
+        report(&format!(
+            "{rule:?} breaks {name:?} in {} steps: {steps:#?}",
+            steps.len()
+        ));
+    }
 }
 
 /// The shortest way to a state from which a call can't end; that there is one is what is asked for.
