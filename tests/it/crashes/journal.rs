@@ -1,25 +1,14 @@
 //! The process dies as it keeps answers in the journal, or as it records them at its start.
 
+use std::os::unix::process::ExitStatusExt as _;
+
 use rustix::process::Signal;
 
-use super::{QUICK, SIGKILLED};
-use crate::harness::{
-    Bed,
-    app::keyed,
-    folder::Folder,
-    leaf::Gate,
-    sidecar::{Config, Sidecar},
-};
-use std::os::unix::process::ExitStatusExt as _;
+use super::{QUICK, SIGKILLED, crashing_at};
+use crate::harness::{Bed, app::keyed, folder::Folder, leaf::Gate};
 
 /// The steps: two of the process that stops, one of the next that starts.
 pub(super) const STEPS: &[&str] = &["journal: written", "journal: synced", "journal: recorded"];
-
-/// A sidecar that kills itself at that step.
-async fn crashing(config: &Config, step: &str) -> Sidecar {
-    let starter = config.sidecar().environment("LEAFHOPPER_CRASH_AT", step);
-    starter.start().await
-}
 
 #[tokio::test]
 async fn an_answer_in_the_journal_is_recorded_whoever_dies_meanwhile() {
@@ -38,7 +27,7 @@ async fn an_answer_in_the_journal_is_recorded_whoever_dies_meanwhile() {
             "lease = \"60s\"\nshutdown_grace = \"1s\"\nstate_dir = \"{}\"",
             folder.path().display()
         ));
-        let mut first = crashing(&config, step).await;
+        let mut first = crashing_at(&config, step).start().await;
         let id = bed.app.insert(keyed("leaf", "k")).await;
         gate.until_arrived(1).await;
         proxy.cut();
@@ -49,9 +38,7 @@ async fn an_answer_in_the_journal_is_recorded_whoever_dies_meanwhile() {
         proxy.restore();
         if *step == "journal: recorded" {
             assert!(!killed, "{step}: {status}");
-            let starter = config.sidecar();
-            let mut second = starter.environment("LEAFHOPPER_CRASH_AT", step).launch();
-            let status = second.exit().await;
+            let status = crashing_at(&config, step).launch().exit().await;
             assert_eq!(status.signal(), SIGKILLED, "{step}: {status}");
         } else {
             assert!(killed, "{step}: {status}");

@@ -17,7 +17,7 @@ use crate::harness::{
     app::{Call, keyed},
     folder::Folder,
     leaf::Remembers,
-    sidecar::{Config, Sidecar},
+    sidecar::{Config, Sidecar, Starter},
     wait::until_within,
 };
 
@@ -120,6 +120,7 @@ struct Life {
     config: Config,
     bed: Bed,
     id: i64,
+    /// The folder that is its `state_dir`.
     state: Option<Folder>,
 }
 
@@ -158,11 +159,9 @@ impl Life {
         }
     }
 
-    /// A sidecar that kills itself at that step; the exit status shows that it did.
+    /// A sidecar kills itself at that step; its exit status shows that it did.
     async fn crash_at(&self, step: &str) {
-        let starter = self.config.sidecar();
-        let mut sidecar = starter.environment("LEAFHOPPER_CRASH_AT", step).launch();
-        let status = sidecar.exit().await;
+        let status = crashing_at(&self.config, step).launch().exit().await;
         assert_eq!(
             status.signal(),
             SIGKILLED,
@@ -212,7 +211,7 @@ impl Life {
 
     /// What must come of a call whose process died and left that.
     fn expected(&self, left: Trace) -> &'static str {
-        // With the note of what was sent, a claim without it is known not to be.
+        // Where sends are noted in `state_dir`, a claim without a note is known not to have been sent.
         let unsent = left == Nothing || left == Claimed && self.state.is_some();
         match (self.nature, left) {
             _ if unsent => "confirmed by response, sent 1, effects 1",
@@ -226,6 +225,11 @@ impl Life {
             (Idempotent, Executed) => "confirmed by response, sent 2, effects 2",
         }
     }
+}
+
+/// Starts a sidecar that kills itself at that step.
+fn crashing_at(config: &Config, step: &str) -> Starter {
+    config.sidecar().environment("LEAFHOPPER_CRASH_AT", step)
 }
 
 fn call(nature: Nature) -> Call {
@@ -276,8 +280,8 @@ async fn after_a_lost_answer(nature: Nature, paths: impl IntoIterator<Item = Str
     assert!(wrong.is_empty(), "{nature:?}\n{}", wrong.join("\n"));
 }
 
-/// What went wrong in these lives. As many are led at once as the machine can start in time; their databases go
-/// after all of them, since a database that is dropped stops this thread, and whoever is connecting on it.
+/// What went wrong in these lives. No more are led at once than a busy machine can start in time. Their databases go
+/// after all of them: to drop one blocks this thread, on which others are connecting.
 async fn wrong_of(
     lives: impl Iterator<Item = impl Future<Output = (Life, Option<String>)>>,
 ) -> Vec<String> {
@@ -288,6 +292,7 @@ async fn wrong_of(
     wrong.into_iter().flatten().collect()
 }
 
+/// Paths that lead to each of these steps, once that one is behind.
 fn then(before: &str, steps: &[&str]) -> Vec<String> {
     steps
         .iter()
