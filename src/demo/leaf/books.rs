@@ -6,11 +6,12 @@ use serde_json::{Value, json};
 
 use super::wire::{Answer, Request};
 
+/// All that the three leaves know. An effect is called `leaf description`.
 #[derive(Debug, Default)]
 pub(super) struct Books {
     /// By path.
     resources: BTreeMap<String, Value>,
-    /// The effect of each resource that was ever created: `leaf description`.
+    /// The effect of each resource that was ever created.
     created: Vec<String>,
     /// POSTs by effect.
     sent: BTreeMap<String, u32>,
@@ -33,6 +34,7 @@ impl Books {
         self.asked.get(path).copied().unwrap_or_default()
     }
 
+    /// How often each effect exists.
     pub(super) fn effects(&self) -> BTreeMap<String, usize> {
         let mut effects = BTreeMap::new();
         for effect in &self.created {
@@ -48,6 +50,7 @@ impl Books {
         *times
     }
 
+    /// Answers a GET, and counts it.
     pub(super) fn show(&mut self, path: &str) -> Answer {
         *self.asked.entry(path.to_owned()).or_default() += 1;
         match self.resources.get(path) {
@@ -56,6 +59,7 @@ impl Books {
         }
     }
 
+    /// Answers a POST: creates the resource, unless this leaf has it, or remembers the key, or wants no such thing.
     pub(super) fn create(&mut self, request: &Request) -> Answer {
         let key = request.idempotency_key.as_ref();
         let key = key.filter(|_| leaf(request) == "pay");
@@ -110,7 +114,7 @@ fn effect(request: &Request) -> String {
     format!("{} {description}", leaf(request))
 }
 
-/// As git hosts want names: they stand in paths.
+/// Whether git hosts would take it as a name: it stands in paths.
 fn is_plain(name: &str) -> bool {
     let plain = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
     !name.is_empty() && name.chars().all(plain)

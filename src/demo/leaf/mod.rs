@@ -41,7 +41,7 @@ use tokio::{
 use self::{books::Books, wire::Answer};
 use crate::shutdown::Tasks;
 
-/// Long enough for a person to kill the sidecar in it.
+/// Longer than the sidecar waits for an answer.
 const THINKS_AT_MOST: Duration = Duration::from_secs(10);
 
 /// The running server.
