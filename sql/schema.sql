@@ -320,7 +320,7 @@ BEGIN
     ON CONFLICT DO NOTHING;
     recorded := FOUND;
     IF NOT recorded THEN
-        -- What nobody knew about is known; what waits is compared with what stands when it is claimed.
+        -- It ends what is in doubt or parked. What is pending is compared with it when it is claimed.
         SELECT s.generation, s.call_id INTO gen, owner_call FROM leafhopper.standing(take_word.leaf, take_word.key) s;
     END IF;
     -- An owner that came in after the lock above can be ending in somebody's open transaction: wait for it, so

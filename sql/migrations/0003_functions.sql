@@ -40,7 +40,8 @@ LANGUAGE sql SET search_path = pg_catalog, pg_temp AS $$
             action, call_id, batch_id, leaf, reason)
 $$;
 
--- Somebody's word as the confirmation; false where one stood already. Either way nobody waits to hear of it.
+-- Somebody's word as the confirmation; false where one stood already. Either way no call of the key stays in doubt or
+-- parked.
 CREATE FUNCTION leafhopper.take_word(leaf text, key text, status integer, body jsonb, source text) RETURNS boolean
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 #variable_conflict use_column
@@ -78,7 +79,7 @@ BEGIN
     ON CONFLICT DO NOTHING;
     recorded := FOUND;
     IF NOT recorded THEN
-        -- What nobody knew about is known; what waits is compared with what stands when it is claimed.
+        -- It ends what is in doubt or parked. What is pending is compared with it when it is claimed.
         SELECT s.generation, s.call_id INTO gen, owner_call FROM leafhopper.standing(take_word.leaf, take_word.key) s;
     END IF;
     -- An owner that came in after the lock above can be ending in somebody's open transaction: wait for it, so
