@@ -11,7 +11,7 @@ help: ## Show this list
 demo: ready ## Run an app, leaves that misbehave and the sidecar against a throw-away PostgreSQL
 	cargo run --locked -- demo $(ARGS)
 
-test: ready ## Run every test, on a PostgreSQL of its own
+test: ready ## Run all tests but those of storm and leaves, on a PostgreSQL of their own
 	cargo test --locked -- $(ARGS)
 
 storm: ready ## Kill sidecars 1,000 times under 100,000 calls, with all that can go wrong (STORM_SEED, _CALLS, _KILLS)

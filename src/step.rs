@@ -1,8 +1,8 @@
 //! The steps of a call's way at which the process can die, for the tests that kill it there.
 //!
 //! A process leaves traces in three places only: in the database (`store`), at a leaf (`leaf`), and in
-//! `dispatch.state_dir` (`engine`). Each of these has one way out, and that tells its steps here: so a new
-//! statement is a new step without anybody's doing. In a build with debug assertions, [`VARIABLE`] names the
+//! `dispatch.state_dir` (`engine`). Each of these has one way out, which calls [`reached`]: so a new
+//! statement is a new step by itself. In a build with debug assertions, [`VARIABLE`] names the
 //! step at which the process kills itself with SIGKILL, and the log's target `leafhopper::step` lists those
 //! passed, at the level `trace`. In a release build there is nothing.
 

@@ -2,8 +2,9 @@
 //! happen between them, in every order.
 //!
 //! The tests in `tests/protocol` search worlds of this model with [stateright](https://docs.rs/stateright). A world
-//! that keeps the protocol keeps G2 to G6 ([`properties`], and [`home`] for "nothing is lost"). For each rule of the
-//! protocol there is a world that leaves it out ([`protocol::Broken`]), and there the search must find a wrong.
+//! that keeps the protocol keeps the guarantees G2 to G6, numbered as in `tests/it` ([`properties`], and [`home`] for
+//! "nothing is lost"). For each rule of the protocol there is a world that leaves it out ([`protocol::Broken`]), and
+//! there the search must find a wrong.
 //!
 //! # What stands for what
 //!
