@@ -151,6 +151,12 @@ impl StoreError {
         Some((error.message().to_owned(), error.hint().map(str::to_owned)))
     }
 
+    /// The server has looked at this statement and refuses it, for whatever reason; another one may pass.
+    #[must_use]
+    pub fn is_refusal(&self) -> bool {
+        matches!(&self.cause, Cause::Statement(error) if !is_fatal(error))
+    }
+
     /// A lock was not to be had in time, or other transactions got in the way: the same again may pass.
     #[must_use]
     pub fn is_contention(&self) -> bool {
@@ -159,9 +165,9 @@ impl StoreError {
                 SqlState::LOCK_NOT_AVAILABLE,
                 SqlState::T_R_DEADLOCK_DETECTED,
                 SqlState::T_R_SERIALIZATION_FAILURE,
-                SqlState::UNIQUE_VIOLATION,
             ]
             .contains(code)
+                || *code == SqlState::UNIQUE_VIOLATION && self.is_of_our_tables()
         })
     }
 
@@ -169,12 +175,22 @@ impl StoreError {
     #[must_use]
     pub fn is_content(&self) -> bool {
         self.code().is_some_and(|code| {
+            let of_a_table = [SqlState::CHECK_VIOLATION, SqlState::NOT_NULL_VIOLATION];
             code.code().starts_with("22")
-                || *code == SqlState::CHECK_VIOLATION
-                || *code == SqlState::NOT_NULL_VIOLATION
+                || of_a_table.contains(code) && self.is_of_our_tables()
                 || *code == SqlState::STATEMENT_TOO_COMPLEX
                 || *code == SqlState::PROGRAM_LIMIT_EXCEEDED
         })
+    }
+
+    /// Whether the constraint is one of ours: an app's trigger can meet the app's own, and that is neither
+    /// another claim's doing nor a leaf's.
+    fn is_of_our_tables(&self) -> bool {
+        let Cause::Statement(error) = &self.cause else {
+            return false;
+        };
+        let schema = error.as_db_error().and_then(|error| error.schema());
+        schema == Some("leafhopper")
     }
 }
 
