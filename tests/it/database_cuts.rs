@@ -195,6 +195,47 @@ async fn sessions_that_are_terminated_cost_no_call_an_attempt() {
     bed.app.no_transaction_is_left().await;
 }
 
+#[tokio::test]
+async fn claims_of_a_vanished_instance_are_taken_over_whatever_is_cut_meanwhile() {
+    const CUTS: usize = 20;
+    const CLAIMS_EACH: usize = 20;
+    let bed = Bed::new().await;
+    let (way, config) = bed.behind_a_proxy("").await;
+    let _sidecar = config.start().await;
+    let mut draw = Draw(u64::from(std::process::id()));
+    for cut in 0..CUTS {
+        let direction = [Direction::Up, Direction::Down][draw.up_to(2)];
+        way.cut_after(direction, draw.up_to(10_000));
+        let sql = format!(
+            "BEGIN; \
+             INSERT INTO leafhopper.outbox (leaf, path) SELECT 'leaf', '/x' FROM generate_series(1, {CLAIMS_EACH}); \
+             UPDATE leafhopper.dispatch SET state = 'dispatching', instance = gen_random_uuid(), round = 1, \
+                    tries = 1, claimed_at = now(), alive_until = now(), first_claimed_at = now() \
+              WHERE state = 'pending'; \
+             COMMIT"
+        );
+        bed.app.execute(&sql).await;
+        until("the connections are cut", async || {
+            if way.is_cut() { Ok(()) } else { Err(cut) }
+        })
+        .await;
+        way.restore();
+    }
+    until("all are known to be in doubt", async || {
+        let sql = "SELECT state, reason, attempts, count(*) FROM leafhopper.call GROUP BY 1, 2, 3";
+        let states = bed.app.rows(sql).await;
+        let all = json!({"state": "parked", "reason": "no_probe", "attempts": 1, "count": CUTS * CLAIMS_EACH});
+        if states == [all] { Ok(()) } else { Err(states) }
+    })
+    .await;
+    let told = "SELECT count(*) FROM leafhopper.attempt WHERE class = 'in_doubt'";
+    assert_eq!(
+        bed.app.rows(told).await,
+        [json!({"count": CUTS * CLAIMS_EACH})]
+    );
+    assert!(bed.leaf.all_requests().is_empty());
+}
+
 /// Longer than any statement may take, and than its reply may.
 const GIVEN_UP: Duration = Duration::from_secs(45);
 
