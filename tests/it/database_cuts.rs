@@ -264,6 +264,15 @@ async fn sessions_that_fall_silent_are_given_up() {
     })
     .await;
     sidecar.until_ready().await;
+    until("it listens again", async || {
+        let log = sidecar.log();
+        let listens = |line: &&Value| line["message"] == "notifications arrive";
+        match log.iter().filter(listens).count() {
+            2 => Ok(()),
+            _ => Err(log),
+        }
+    })
+    .await;
     assert_eq!(bed.leaf.all_requests().len(), 2);
     assert_eq!(
         bed.app.rows("SELECT * FROM leafhopper.attempt").await,

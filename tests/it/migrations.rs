@@ -259,6 +259,36 @@ async fn a_state_that_a_later_version_has_is_left_alone() {
 }
 
 #[tokio::test]
+async fn a_column_that_is_added_while_it_runs_costs_nothing() {
+    let bed = Bed::new().await;
+    bed.leaf.on("/refused").refuses(404);
+    let sidecar = bed.sidecar("").await;
+    for table in ["outbox", "dispatch", "result", "finished", "attempt"] {
+        let key = format!("before {table}");
+        let before = bed.app.insert(keyed("leaf", &key)).await;
+        bed.app.until_state(before, "confirmed").await;
+        bed.app
+            .execute(&format!(
+                "ALTER TABLE leafhopper.{table} ADD COLUMN later_on text NOT NULL DEFAULT 'x'"
+            ))
+            .await;
+        let key = format!("after {table}");
+        let after = bed.app.insert(keyed("leaf", &key)).await;
+        bed.app.until_state(after, "confirmed").await;
+        let refused = bed
+            .app
+            .insert(keyed("leaf", &format!("no {table}")).path("/refused"));
+        bed.app.until_state(refused.await, "failed").await;
+    }
+    // A lock that somebody waits for is no error of a statement's.
+    let failed = |line: &serde_json::Value| {
+        line["database.operation"].is_string() && !line.to_string().contains("lock timeout")
+    };
+    let log = sidecar.log();
+    assert!(!log.iter().any(failed), "{log:#?}");
+}
+
+#[tokio::test]
 async fn without_the_schema_a_sidecar_says_what_to_do() {
     let database = Database::empty().await;
     let mut sidecar = starter(&database).launch();
