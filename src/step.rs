@@ -36,6 +36,12 @@ pub(crate) fn reached(place: &str, stage: &str) {
     });
     if freeze {
         let stopped = kill_process(getpid(), Signal::STOP);
+        // The signal is another thread's to take; this one must not go on until it has.
+        #[expect(
+            clippy::disallowed_methods,
+            reason = "a thread that blocks is what is wanted"
+        )]
+        std::thread::sleep(std::time::Duration::from_millis(300));
         tracing::trace!(target: "leafhopper::step", "goes on behind {step}: {stopped:?}");
     }
     if crash {
