@@ -254,7 +254,7 @@ impl Store {
         reached(operation, "before");
         // In a transaction for its time limit alone: it may meet somebody's lock on a whole table.
         let begin = format!(
-            "BEGIN; SET LOCAL statement_timeout = {}",
+            "BEGIN ISOLATION LEVEL READ COMMITTED; SET LOCAL statement_timeout = {}",
             STATEMENT_LIMIT.as_millis()
         );
         let client = session.client();
