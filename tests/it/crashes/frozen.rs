@@ -67,6 +67,12 @@ async fn story(nature: Nature, step: &str) -> String {
         assert_eq!(after, before, "{nature:?}, {step}");
     }
     drop(frozen);
+    // One request has one answer, however late it is heard of.
+    let history = life.bed.app.attempts(life.id).await;
+    let again = history
+        .iter()
+        .any(|attempt| attempt["class"] == "confirmed_again");
+    assert!(!again, "{nature:?}, {step}: {history:#?}");
     life.told(&after).await
 }
 
