@@ -38,9 +38,10 @@ decided AS MATERIALIZED (
       FROM own o
 ),
 placed AS (
-    INSERT INTO leafhopper.result (leaf, key, generation, call_id, attempts, status, headers, body, body_raw,
+    -- What it found is the latest attempt's: an answer to that one that comes late is no second confirmation.
+    INSERT INTO leafhopper.result (leaf, key, generation, call_id, attempts, attempt, status, headers, body, body_raw,
                                    truncated, source, weak, request_hash)
-    SELECT $3, $4, o.generation, o.call_id, o.attempts, $10, $11::jsonb, $12::jsonb, $13, $22, 'adopted', $14, $15
+    SELECT $3, $4, o.generation, o.call_id, o.attempts, $2, $10, $11::jsonb, $12::jsonb, $13, $22, 'adopted', $14, $15
       FROM decided o WHERE o.next = 'confirmed' AND o.standing IS NULL
     ON CONFLICT (leaf, key, generation) DO NOTHING
     RETURNING call_id

@@ -307,7 +307,7 @@ async fn write(
             .await
         {
             Ok(recorded) => break recorded,
-            Err(error) if error.is_content() => give_up_content(&mut record),
+            Err(error) if error.is_content() && give_up_content(&mut record) => {}
             Err(error) => {
                 context.failed(&error);
                 failures += 1;
@@ -378,21 +378,27 @@ fn told(
     }
 }
 
-/// The database refuses the content: first as bytes, then without the body.
-fn give_up_content(record: &mut ProbeRecord) {
-    if let ProbeNext::Adopt {
+/// The database refuses the content: first as bytes, then without the body. `false` where there is nothing left
+/// to give up, so that it is something else that refuses.
+fn give_up_content(record: &mut ProbeRecord) -> bool {
+    let had_history = record.history.take().is_some();
+    let ProbeNext::Adopt {
         headers,
         body,
         body_raw,
+        truncated,
         ..
     } = &mut record.next
-    {
-        if let Some(text) = body.take() {
-            *body_raw = Some(text.into_bytes());
-        } else {
-            *body_raw = None;
-            "{}".clone_into(headers);
-        }
+    else {
+        return had_history;
+    };
+    if let Some(text) = body.take() {
+        *body_raw = Some(text.into_bytes());
+        return true;
     }
-    record.history = None;
+    let had_body = body_raw.take().is_some();
+    let had_headers = headers != "{}";
+    *truncated |= had_body;
+    "{}".clone_into(headers);
+    had_history || had_body || had_headers
 }

@@ -6,7 +6,7 @@
 //! An attempt runs to its end once it has started. Nothing drops it: between the send and the record, a
 //! dropped future would be a call in doubt.
 
-use std::{sync::Arc, time::Duration};
+use std::{pin::pin, sync::Arc, time::Duration};
 
 use futures_util::FutureExt as _;
 use tokio::time::Instant;
@@ -23,7 +23,7 @@ use crate::{
     domain::{
         call::{Claimed, Duty},
         decision::{Decision, FailReason, ParkReason, Policy, Standing, decide, is_safe},
-        evidence::{Evidence, Unanswered},
+        evidence::{Evidence, NotSent, Unanswered},
         outcome::{Outcome, Trouble, classify},
         request::Request,
     },
@@ -163,7 +163,7 @@ async fn send(
     }
 }
 
-/// The HTTP exchange; given up only where the process must end, and then nobody knows.
+/// The HTTP exchange; given up only where the process must end, and then nobody knows, unless it was not sent yet.
 async fn exchange(
     context: &Shared,
     settings: &Settings,
@@ -172,20 +172,28 @@ async fn exchange(
     timeout: Duration,
     term: u64,
 ) -> Evidence {
-    let may_send = || context.may_send_in(term);
+    let stopped = &context.stop.waiting;
+    let may_send = || context.may_send_in(term) && !stopped.is_cancelled();
     let sending = settings.client.send(request, auth, timeout, &may_send);
-    let sending = std::panic::AssertUnwindSafe(sending).catch_unwind();
+    let mut sending = pin!(std::panic::AssertUnwindSafe(sending).catch_unwind());
     let unanswered = |error: &str| {
         Evidence::Unanswered(Unanswered {
             error: error.to_owned(),
             status: None,
         })
     };
-    tokio::select! {
-        evidence = sending => evidence.unwrap_or_else(|_panic| unanswered("the client panicked")),
-        () = context.stop.waiting.cancelled() => {
-            unanswered("the sidecar was stopped while it waited for the answer")
+    let ended = tokio::select! {
+        ended = &mut sending => Some(ended),
+        // One that has no connection yet says, asked once more, that it sent nothing.
+        () = stopped.cancelled() => (&mut sending).now_or_never(),
+    };
+    match ended {
+        Some(Ok(Evidence::NotSent(NotSent::LeaseOver))) if stopped.is_cancelled() => {
+            let why = "the sidecar was stopped before it was sent";
+            Evidence::NotSent(NotSent::Refused(why.to_owned()))
         }
+        Some(ended) => ended.unwrap_or_else(|_panic| unanswered("the client panicked")),
+        None => unanswered("the sidecar was stopped while it waited for the answer"),
     }
 }
 

@@ -96,14 +96,14 @@ pub(crate) async fn replay(context: &Context) -> Result<(), StoreError> {
             tracing::error!("{} is no journal; it is left as it is", path.display());
             continue;
         };
-        let recorded = record(context, &author, &entries).await?;
+        let kept = entries.len();
+        let recorded = record(context, &author, entries).await?;
         tracing::info!(
-            "{}: recorded {recorded} of {} answers that an earlier process kept",
-            path.display(),
-            entries.len()
+            "{}: recorded {recorded} of {kept} answers that an earlier process kept",
+            path.display()
         );
         reached("journal", "recorded");
-        if recorded == entries.len() {
+        if recorded == kept {
             fs::remove_file(&path).unwrap_or_default();
         }
     }
@@ -130,34 +130,56 @@ fn parse(content: &[u8]) -> Option<(Author, Vec<Entry>)> {
     Some((author, entries.collect()))
 }
 
-/// Gives how many are recorded, or were decided by something newer; the others are locked by somebody.
+/// Gives how many are recorded, or were decided by something newer; the others stay for the next start.
 async fn record(
     context: &Context,
     author: &Author,
-    entries: &[Entry],
+    entries: Vec<Entry>,
 ) -> Result<usize, StoreError> {
     let mut recorded = 0;
     for entry in entries {
-        // One by one: what one of them holds up keeps none of the others.
-        let locked = match entry {
-            Entry::Confirmed(confirmation) => {
-                let outcome = context
-                    .store
-                    .record_confirmed(&author.name, &[confirmation])
-                    .await?;
-                outcome.iter().any(|(_, how)| *how == Confirmed::Locked)
-            }
-            Entry::Other(attempt) => {
-                let store = &context.store;
-                let outcome = store
-                    .record_other(author.instance, &author.name, &[attempt])
-                    .await?;
-                outcome.iter().any(|(_, moved)| *moved == Moved::Locked)
-            }
-        };
-        recorded += usize::from(!locked);
+        // One by one: what one of them holds up keeps none of the others, and not the sidecar from its work.
+        recorded += usize::from(record_one(context, author, entry).await?);
     }
     Ok(recorded)
+}
+
+async fn record_one(
+    context: &Context,
+    author: &Author,
+    mut entry: Entry,
+) -> Result<bool, StoreError> {
+    loop {
+        match try_one(context, author, &entry).await {
+            Ok(locked) => return Ok(!locked),
+            Err(error) if error.is_content() && entry.give_up_content() => {}
+            Err(error) if error.is_refusal() => {
+                let call = entry.call();
+                tracing::error!("what a leaf said of call {call} can't be recorded: {error}");
+                return Ok(false);
+            }
+            Err(error) => return Err(error),
+        }
+    }
+}
+
+/// Whether somebody has it locked.
+async fn try_one(context: &Context, author: &Author, entry: &Entry) -> Result<bool, StoreError> {
+    let store = &context.store;
+    match entry {
+        Entry::Confirmed(confirmation) => {
+            let outcome = store
+                .record_confirmed(&author.name, &[confirmation])
+                .await?;
+            Ok(outcome.iter().any(|(_, how)| *how == Confirmed::Locked))
+        }
+        Entry::Other(attempt) => {
+            let outcome = store
+                .record_other(author.instance, &author.name, &[attempt])
+                .await?;
+            Ok(outcome.iter().any(|(_, moved)| *moved == Moved::Locked))
+        }
+    }
 }
 
 #[cfg(test)]

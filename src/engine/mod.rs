@@ -155,7 +155,9 @@ impl Engine {
         let lease_ended = tokio::time::timeout(RECORDING_GRACE, self.lease.join()).await;
         if recorded {
             if lease_ended.is_ok() {
-                reclaimer::leave(&self.context).await;
+                // Where the database says nothing, the lease does what this would have done.
+                let leave = reclaimer::leave(&self.context);
+                drop(tokio::time::timeout(RECORDING_GRACE, leave).await);
             }
             if let Some(begun) = &self.context.begun {
                 begun.remove();

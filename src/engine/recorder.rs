@@ -306,10 +306,10 @@ async fn until_recorded(context: &Shared, recording: Recording, end: &Cancellati
         left = match try_group(context, left).await {
             Ok(locked) => locked,
             Err((mut group, error)) => {
-                if error.is_content() {
-                    for recording in &mut group {
-                        recording.entry.give_up_content();
-                    }
+                let give_up = |recording: &mut Recording| recording.entry.give_up_content();
+                if error.is_content() && !group.iter_mut().all(give_up) {
+                    context.records_work.store(false, Ordering::SeqCst);
+                    context.failed(&error);
                 }
                 group
             }
@@ -331,29 +331,30 @@ async fn until_recorded(context: &Shared, recording: Recording, end: &Cancellati
 }
 
 impl Entry {
-    /// The database refuses the content: first as bytes, then without the body. The rest is always
-    /// storable.
-    fn give_up_content(&mut self) {
+    /// The database refuses the content: first as bytes, then without the body. `false` where nothing is left of it:
+    /// the rest is always storable, so something else refuses.
+    pub(super) fn give_up_content(&mut self) -> bool {
+        const UNSTORABLE: &str = "the leaf's answer can't be stored";
         match self {
             Self::Confirmed(confirmation) => {
                 if let Some(text) = confirmation.body.take() {
                     confirmation.body_raw = Some(text.into_bytes());
-                } else {
-                    confirmation.body_raw = None;
-                    confirmation.truncated = true;
-                    "{}".clone_into(&mut confirmation.headers);
+                    return true;
                 }
+                let had_body = confirmation.body_raw.take().is_some();
+                confirmation.truncated |= had_body;
+                let headers = std::mem::replace(&mut confirmation.headers, "{}".to_owned());
+                had_body || headers != "{}"
             }
-            Self::Other(attempt) => {
-                if let Some(history) = &mut attempt.history {
-                    history.excerpt = None;
-                    history.error = Some("the leaf's answer can't be stored".to_owned());
-                }
-            }
+            Self::Other(attempt) => attempt.history.as_mut().is_some_and(|history| {
+                let excerpt = history.excerpt.take();
+                let error = history.error.replace(UNSTORABLE.to_owned());
+                excerpt.is_some() || error.is_none_or(|text| text != UNSTORABLE)
+            }),
         }
     }
 
-    fn call(&self) -> CallId {
+    pub(super) fn call(&self) -> CallId {
         match self {
             Self::Confirmed(confirmation) => confirmation.call,
             Self::Other(attempt) => attempt.call,

@@ -18,6 +18,7 @@ pub mod order;
 pub mod origin;
 pub mod probe;
 pub mod record;
+mod refusal;
 pub mod stats;
 pub mod sweep;
 pub mod wakeup;
@@ -40,6 +41,14 @@ const CONNECTION_WAIT: Duration = Duration::from_secs(5);
 
 /// A statement that takes longer than this is given up; none of them should take a tenth of it.
 const STATEMENT_LIMIT: Duration = Duration::from_secs(20);
+
+/// Between two statements of a transaction lies a reply and no more: a session that is silent there for so long is
+/// given up by the server, which else would keep what it has locked for as long as the connection stays open.
+const PAUSE_LIMIT: Duration = Duration::from_secs(5);
+
+/// The server gives up a statement by itself; where not even that is heard, the connection is of no use. What
+/// stands in between (a pooler, a mesh) may keep it open for as long as it likes.
+const REPLY_LIMIT: Duration = Duration::from_secs(25);
 
 /// A parameter with its type: no look-up of types, no named statement.
 pub(crate) type Param<'a> = (&'a (dyn ToSql + Sync), Type);
@@ -150,32 +159,6 @@ impl StoreError {
         let error = error.as_db_error()?;
         Some((error.message().to_owned(), error.hint().map(str::to_owned)))
     }
-
-    /// A lock was not to be had in time, or other transactions got in the way: the same again may pass.
-    #[must_use]
-    pub fn is_contention(&self) -> bool {
-        self.code().is_some_and(|code| {
-            [
-                SqlState::LOCK_NOT_AVAILABLE,
-                SqlState::T_R_DEADLOCK_DETECTED,
-                SqlState::T_R_SERIALIZATION_FAILURE,
-                SqlState::UNIQUE_VIOLATION,
-            ]
-            .contains(code)
-        })
-    }
-
-    /// The content of a row was refused: the same again fails again (class 22, or nesting too deep).
-    #[must_use]
-    pub fn is_content(&self) -> bool {
-        self.code().is_some_and(|code| {
-            code.code().starts_with("22")
-                || *code == SqlState::CHECK_VIOLATION
-                || *code == SqlState::NOT_NULL_VIOLATION
-                || *code == SqlState::STATEMENT_TOO_COMPLEX
-                || *code == SqlState::PROGRAM_LIMIT_EXCEEDED
-        })
-    }
 }
 
 /// The session is of no more use: a standby, a server that shuts down, a broken connection.
@@ -269,7 +252,21 @@ impl Store {
     ) -> Result<Vec<Row>, StoreError> {
         let session = self.session(operation).await?;
         reached(operation, "before");
-        match session.client().query_typed(sql, params).await {
+        // In a transaction for its time limit alone: it may meet somebody's lock on a whole table.
+        let begin = format!(
+            "BEGIN ISOLATION LEVEL READ COMMITTED; SET LOCAL statement_timeout = {}",
+            STATEMENT_LIMIT.as_millis()
+        );
+        let client = session.client();
+        let replies = async {
+            tokio::join!(
+                client.batch_execute(&begin),
+                client.query_typed(sql, params),
+                client.batch_execute("COMMIT"),
+            )
+        };
+        let (begun, rows, ended) = in_time(operation, replies).await?;
+        match begun.and(rows).and_then(|rows| ended.map(|()| rows)) {
             Ok(rows) => {
                 reached(operation, "done");
                 session.finish();
@@ -295,11 +292,14 @@ impl Store {
         let client = transaction.session.client();
         reached(operation, "before");
         // All three are sent before the first is answered: futures run in order until they first wait.
-        let (begun, rows, committed) = tokio::join!(
-            client.batch_execute(&begin),
-            client.query_typed(sql, params),
-            client.batch_execute("COMMIT"),
-        );
+        let replies = async {
+            tokio::join!(
+                client.batch_execute(&begin),
+                client.query_typed(sql, params),
+                client.batch_execute("COMMIT"),
+            )
+        };
+        let (begun, rows, committed) = in_time(operation, replies).await?;
         match begun.and(rows) {
             Ok(rows) => transaction.committed(committed).map(|()| rows),
             Err(error) => Err(transaction.failed(error)),
@@ -327,25 +327,33 @@ impl Transaction {
         lock_wait: Duration,
         sql: &str,
         params: &[Param<'_>],
-    ) -> Result<Vec<Row>, tokio_postgres::Error> {
+    ) -> Result<Vec<Row>, StoreError> {
         let begin = begin(lock_wait);
         let client = self.session.client();
         reached(self.operation, "before");
-        let (begun, rows) = tokio::join!(
-            client.batch_execute(&begin),
-            client.query_typed(sql, params)
-        );
+        let replies = async {
+            tokio::join!(
+                client.batch_execute(&begin),
+                client.query_typed(sql, params)
+            )
+        };
+        let (begun, rows) = in_time(self.operation, replies).await?;
         reached(self.operation, "open");
-        begun.and(rows)
+        begun
+            .and(rows)
+            .map_err(|error| StoreError::statement(self.operation, error))
     }
 
     /// The last statement, pipelined before COMMIT.
     async fn last(self, sql: &str, params: &[Param<'_>]) -> Result<Vec<Row>, StoreError> {
         let client = self.session.client();
-        let (rows, committed) = tokio::join!(
-            client.query_typed(sql, params),
-            client.batch_execute("COMMIT")
-        );
+        let replies = async {
+            tokio::join!(
+                client.query_typed(sql, params),
+                client.batch_execute("COMMIT")
+            )
+        };
+        let (rows, committed) = in_time(self.operation, replies).await?;
         match rows {
             Ok(rows) => self.committed(committed).map(|()| rows),
             Err(error) => Err(self.failed(error)),
@@ -353,7 +361,8 @@ impl Transaction {
     }
 
     async fn commit(self) -> Result<(), StoreError> {
-        let committed = self.session.client().batch_execute("COMMIT").await;
+        let commit = self.session.client().batch_execute("COMMIT");
+        let committed = in_time(self.operation, commit).await?;
         self.committed(committed)
     }
 
@@ -382,12 +391,26 @@ fn failed(operation: &'static str, session: Session, error: tokio_postgres::Erro
     StoreError::statement(operation, error)
 }
 
+/// Replies, unless they are too long in coming: then nobody knows what was done, as after a broken connection.
+async fn in_time<T>(
+    operation: &'static str,
+    replies: impl Future<Output = T>,
+) -> Result<T, StoreError> {
+    let replies = tokio::time::timeout(REPLY_LIMIT, replies).await;
+    replies.map_err(|_elapsed| {
+        let limit = REPLY_LIMIT.as_secs();
+        StoreError::other(operation, format!("no reply within {limit} s"))
+    })
+}
+
 fn begin(lock_wait: Duration) -> String {
     format!(
         "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE; SET LOCAL synchronous_commit = on; \
-         SET LOCAL lock_timeout = {}; SET LOCAL statement_timeout = {}",
+         SET LOCAL lock_timeout = {}; SET LOCAL statement_timeout = {}; \
+         SET LOCAL idle_in_transaction_session_timeout = {}",
         lock_wait.as_millis(),
         STATEMENT_LIMIT.as_millis(),
+        PAUSE_LIMIT.as_millis(),
     )
 }
 

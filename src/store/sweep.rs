@@ -101,11 +101,7 @@ impl Store {
                 include_str!("../../sql/queries/untracked_lock.sql"),
                 &[],
             )
-            .await;
-        let locked = match locked {
-            Ok(rows) => rows,
-            Err(error) => return Err(transaction.failed(error)),
-        };
+            .await?;
         let is_ours = match locked.first() {
             Some(row) => column(OPERATION, row, "mine")?,
             None => false,

@@ -72,9 +72,9 @@ impl Listener {
             "LISTEN leafhopper_wake; LISTEN leafhopper_instance; LISTEN {own}; NOTIFY {own}",
             own = self.own
         );
-        self.client
-            .batch_execute(&listen)
+        tokio::time::timeout(REPLY_WAIT, self.client.batch_execute(&listen))
             .await
+            .map_err(|_elapsed| StoreError::other(OPERATION, "no answer within 5 s"))?
             .map_err(|error| StoreError::statement(OPERATION, error))?;
         let arrived = tokio::time::timeout(REPLY_WAIT, async {
             while let Some(channel) = self.hints.recv().await {

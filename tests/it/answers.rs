@@ -1,12 +1,14 @@
 //! Whatever a leaf answers, the answer is recorded, and no more of it is kept than the configuration allows.
 
+use std::time::Duration;
+
 use serde_json::json;
 
 use crate::harness::{
     Bed,
     app::{call, keyed},
     leaf::Reply,
-    wait::until,
+    wait::{holds_for, until},
 };
 
 /// Quick, with a small limit for bodies.
@@ -199,4 +201,75 @@ async fn an_answer_that_an_app_s_trigger_keeps_from_being_recorded_is_seen() {
         .await;
     bed.app.until_state(id, "confirmed").await;
     bed.leaf.assert_each_effect_once(["k"]);
+}
+
+/// An app's trigger on the results that meets a constraint of the app's own, or an error of its own.
+const FAILS: [(&str, &str); 4] = [
+    ("no NULL", "INSERT INTO kept (call_id) VALUES (NULL)"),
+    (
+        "a check",
+        "INSERT INTO kept (call_id, status) VALUES (NEW.call_id, 5)",
+    ),
+    ("unique", "INSERT INTO kept (call_id) VALUES (0), (0)"),
+    ("division", "PERFORM 1 / (NEW.call_id - NEW.call_id)"),
+];
+
+#[tokio::test]
+async fn whatever_error_an_app_s_trigger_makes_is_seen_and_costs_no_answer() {
+    for (name, statement) in FAILS {
+        for (key, operation) in [
+            ("answered", "record confirmations"),
+            ("asked", "record a probe"),
+        ] {
+            let bed = Bed::new().await;
+            bed.app
+                .execute(&format!(
+                    "CREATE TABLE kept (call_id bigint NOT NULL UNIQUE, status integer CHECK (status > 99));
+                     CREATE FUNCTION fails() RETURNS trigger LANGUAGE plpgsql AS
+                     'BEGIN {statement}; RETURN NEW; END';
+                     CREATE TRIGGER fails BEFORE INSERT ON leafhopper.result FOR EACH ROW EXECUTE FUNCTION fails()"
+                ))
+                .await;
+            bed.leaf.on("/things").key("asked").resets();
+            let sidecar = bed
+                .config(QUICK)
+                .toml("[leaf.leaf.probe]\npath = \"/effects/{{ call.key }}\"")
+                .start()
+                .await;
+            let id = bed.app.insert(keyed("leaf", key)).await;
+            until("it is said", async || {
+                let log = sidecar.log();
+                let said = log
+                    .iter()
+                    .any(|line| line["database.operation"] == operation);
+                if said { Ok(()) } else { Err((name, log)) }
+            })
+            .await;
+            let failures = async || {
+                sidecar
+                    .metric("leafhopper_database_errors_total", &[])
+                    .await
+            };
+            let before = failures().await;
+            let what = "it is tried with pauses";
+            holds_for(Duration::from_millis(500), what, async || {
+                let tries = failures().await - before;
+                if tries < 20.0 {
+                    Ok(())
+                } else {
+                    Err((name, tries))
+                }
+            })
+            .await;
+            bed.app
+                .execute("DROP TRIGGER fails ON leafhopper.result")
+                .await;
+            bed.app.until_state(id, "confirmed").await;
+            let kept = bed.app.results("leaf", key).await.remove(0);
+            // An error that the app's code makes itself may be about the content: then that is given up.
+            let whole = kept["body"]["key"] == key && kept["truncated"] == false;
+            assert!(whole || name == "division", "{name}: {kept}");
+            bed.leaf.assert_each_effect_once([key]);
+        }
+    }
 }

@@ -4,13 +4,14 @@
 use std::time::Duration;
 
 use serde_json::{Value, json};
+use tokio::time::Instant;
 
 use crate::harness::{
     Bed,
     app::{Call, call},
     leaf::{Gate, Leaf, Remembers},
     proxy::Direction,
-    wait::until,
+    wait::{until, until_within},
 };
 
 fn named(key: &str) -> Call {
@@ -192,4 +193,132 @@ async fn sessions_that_are_terminated_cost_no_call_an_attempt() {
         Vec::<Value>::new()
     );
     bed.app.no_transaction_is_left().await;
+}
+
+#[tokio::test]
+async fn claims_of_a_vanished_instance_are_taken_over_whatever_is_cut_meanwhile() {
+    const CUTS: usize = 20;
+    const CLAIMS_EACH: usize = 20;
+    let bed = Bed::new().await;
+    let (way, config) = bed.behind_a_proxy("").await;
+    let _sidecar = config.start().await;
+    let mut draw = Draw(u64::from(std::process::id()));
+    for cut in 0..CUTS {
+        let direction = [Direction::Up, Direction::Down][draw.up_to(2)];
+        way.cut_after(direction, draw.up_to(10_000));
+        let sql = format!(
+            "BEGIN; \
+             INSERT INTO leafhopper.outbox (leaf, path) SELECT 'leaf', '/x' FROM generate_series(1, {CLAIMS_EACH}); \
+             UPDATE leafhopper.dispatch SET state = 'dispatching', instance = gen_random_uuid(), round = 1, \
+                    tries = 1, claimed_at = now(), alive_until = now(), first_claimed_at = now() \
+              WHERE state = 'pending'; \
+             COMMIT"
+        );
+        bed.app.execute(&sql).await;
+        until("the connections are cut", async || {
+            if way.is_cut() { Ok(()) } else { Err(cut) }
+        })
+        .await;
+        way.restore();
+    }
+    until("all are known to be in doubt", async || {
+        let sql = "SELECT state, reason, attempts, count(*) FROM leafhopper.call GROUP BY 1, 2, 3";
+        let states = bed.app.rows(sql).await;
+        let all = json!({"state": "parked", "reason": "no_probe", "attempts": 1, "count": CUTS * CLAIMS_EACH});
+        if states == [all] { Ok(()) } else { Err(states) }
+    })
+    .await;
+    let told = "SELECT count(*) FROM leafhopper.attempt WHERE class = 'in_doubt'";
+    assert_eq!(
+        bed.app.rows(told).await,
+        [json!({"count": CUTS * CLAIMS_EACH})]
+    );
+    assert!(bed.leaf.all_requests().is_empty());
+}
+
+/// Longer than any statement may take, and than its reply may.
+const GIVEN_UP: Duration = Duration::from_secs(45);
+
+#[tokio::test]
+async fn sessions_that_fall_silent_are_given_up() {
+    let bed = Bed::new().await;
+    let (way, config) = bed.behind_a_proxy("").await;
+    let sidecar = config.start().await;
+    let before = bed.app.insert(named("before")).await;
+    bed.app.until_state(before, "confirmed").await;
+    // As behind a mesh or a pooler that has lost the server and does not say so.
+    way.strand();
+    let after = bed.app.insert(named("after")).await;
+    until_within(GIVEN_UP, "new sessions do the work", async || {
+        assert_eq!(
+            sidecar.get("/livez").await.0,
+            200,
+            "nobody is to restart it"
+        );
+        let call = bed.app.call(after).await;
+        if call["state"] == "confirmed" {
+            Ok(())
+        } else {
+            Err(call)
+        }
+    })
+    .await;
+    sidecar.until_ready().await;
+    until("it listens again", async || {
+        let log = sidecar.log();
+        let listens = |line: &&Value| line["message"] == "notifications arrive";
+        match log.iter().filter(listens).count() {
+            2 => Ok(()),
+            _ => Err(log),
+        }
+    })
+    .await;
+    assert_eq!(bed.leaf.all_requests().len(), 2);
+    assert_eq!(
+        bed.app.rows("SELECT * FROM leafhopper.attempt").await,
+        Vec::<Value>::new()
+    );
+}
+
+#[tokio::test]
+async fn a_read_that_meets_a_locked_table_is_given_up_by_the_server() {
+    let bed = Bed::new().await;
+    let sidecar = bed.sidecar("").await;
+    let locker = bed.database.connect().await;
+    locker
+        .batch_execute("BEGIN; LOCK TABLE leafhopper.origin IN ACCESS EXCLUSIVE MODE")
+        .await
+        .unwrap();
+    until_within(GIVEN_UP, "a read is given up", async || {
+        let log = sidecar.log();
+        let given_up = |line: &Value| {
+            let reads = line["database.operation"] == "read the database's identity";
+            reads && line.to_string().contains("statement timeout")
+        };
+        if log.iter().any(given_up) {
+            Ok(())
+        } else {
+            Err(log)
+        }
+    })
+    .await;
+    locker.batch_execute("ROLLBACK").await.unwrap();
+    sidecar.until_ready().await;
+    let id = bed.app.insert(named("after")).await;
+    bed.app.until_state(id, "confirmed").await;
+}
+
+#[tokio::test]
+async fn a_stop_does_not_wait_for_a_database_that_says_nothing() {
+    let bed = Bed::new().await;
+    let (way, config) = bed.behind_a_proxy("").await;
+    let mut sidecar = config.dispatch("shutdown_grace = \"500ms\"").start().await;
+    way.stall();
+    let told = Instant::now();
+    sidecar.stop().await;
+    assert!(
+        told.elapsed() < Duration::from_secs(15),
+        "{:?}",
+        told.elapsed()
+    );
 }

@@ -118,8 +118,11 @@ async fn instances_that_start_together_send_each_call_once() {
         .always()
         .takes(Duration::from_millis(2))
         .answers(201);
+    // New ones, and such as are due again.
     let sql = "INSERT INTO leafhopper.outbox (leaf, key, path, body) \
-               SELECT 'leaf', 'k' || n, '/things', jsonb_build_object('key', 'k' || n) FROM generate_series(1, 500) n";
+               SELECT 'leaf', 'k' || n, '/things', jsonb_build_object('key', 'k' || n) FROM generate_series(1, 500) n; \
+               UPDATE leafhopper.dispatch SET due_at = now(), tries = 1, attempts = 1, first_claimed_at = now() \
+                WHERE call_id % 2 = 0";
     bed.app.execute(sql).await;
     let config = bed.config("concurrency = 8").dispatch(LEASE);
     let _sidecars = tokio::join!(

@@ -49,6 +49,7 @@ mod origin;
 mod others_leaves;
 mod outbox;
 mod outcomes;
+mod probe_races;
 mod probes;
 mod producer;
 mod queries;

@@ -9,10 +9,12 @@ use std::{
 use serde_json::json;
 
 use crate::harness::{
+    Bed,
     app::{App, keyed},
     database::{self, Database},
     leaf::Leaf,
     sidecar::{Config, Starter},
+    wait::until,
 };
 
 const SCHEMA_SQL_BEGINS: &str = "\
@@ -192,6 +194,98 @@ async fn a_schema_that_is_newer_is_left_alone() {
     let _sidecar = config.start().await;
     let id = app.insert(keyed("leaf", "k")).await;
     app.until_state(id, "confirmed").await;
+}
+
+#[tokio::test]
+async fn a_state_that_a_later_version_has_is_left_alone() {
+    let bed = Bed::new().await;
+    bed.app
+        .execute(
+            "INSERT INTO leafhopper.outbox (leaf, key, path, deadline, ordering_key) \
+             SELECT 'leaf', 'later ' || n, '/things', now(), 'later' FROM generate_series(1, 2) AS n",
+        )
+        .await;
+    let later = "SELECT * FROM leafhopper.dispatch WHERE key LIKE 'later %' ORDER BY call_id";
+    let constraints = "SELECT conname FROM pg_constraint \
+                        WHERE conrelid = 'leafhopper.dispatch'::regclass AND contype = 'c'";
+    for constraint in bed.app.rows(constraints).await {
+        let name = constraint["conname"].as_str().unwrap();
+        let drop = format!("ALTER TABLE leafhopper.dispatch DROP CONSTRAINT \"{name}\"");
+        bed.app.execute(&drop).await;
+    }
+    bed.app
+        .execute(
+            "UPDATE leafhopper.dispatch SET state = 'approving', held = NULL, in_doubt_since = now(), \
+                    due_at = now(), alive_until = now(), instance = gen_random_uuid() WHERE key = 'later 1'; \
+             UPDATE leafhopper.dispatch SET held = 'region', deadline = NULL WHERE key = 'later 2'",
+        )
+        .await;
+    let before = bed.app.rows(later).await;
+    let config = bed.config("").dispatch("lease = \"1s\"");
+    let mut first = config.start().await;
+    let expires = bed
+        .app
+        .insert(keyed("leaf", "expires").set("deadline", "-infinity"))
+        .await;
+    bed.app.until_state(expires, "expired").await;
+    let ordered = keyed("leaf", "ordered").set("ordering_key", "o");
+    let ordered = bed.app.insert(ordered).await;
+    bed.app.until_state(ordered, "confirmed").await;
+    // Its claims are looked for, and so are those of instances without a row.
+    first.kill();
+    let second = config.start().await;
+    let last = bed.app.insert(keyed("leaf", "last")).await;
+    bed.app.until_state(last, "confirmed").await;
+    until("the dead one's row is gone", async || {
+        let rows = bed.app.rows("SELECT id FROM leafhopper.instance").await;
+        if rows.len() == 1 { Ok(()) } else { Err(rows) }
+    })
+    .await;
+    assert_eq!(bed.app.rows(later).await, before);
+    // It is shown, and nothing that shows it fails.
+    assert_eq!(second.get("/metrics").await.0, 200);
+    let shown = second.command(&["calls", "--json"]).await;
+    let text = String::from_utf8(shown.stdout).unwrap();
+    assert!(
+        shown.status.success() && text.contains("approving"),
+        "{text}"
+    );
+    let id = before[0]["call_id"].to_string();
+    assert!(second.command(&["show", &id]).await.status.success());
+    // It is no law of this version's that they keep.
+    bed.app
+        .execute("SET session_replication_role = replica; DELETE FROM leafhopper.dispatch; DELETE FROM leafhopper.outbox WHERE key LIKE 'later %'")
+        .await;
+}
+
+#[tokio::test]
+async fn a_column_that_is_added_while_it_runs_costs_nothing() {
+    let bed = Bed::new().await;
+    bed.leaf.on("/refused").refuses(404);
+    let sidecar = bed.sidecar("").await;
+    for table in ["outbox", "dispatch", "result", "finished", "attempt"] {
+        let key = format!("before {table}");
+        let before = bed.app.insert(keyed("leaf", &key)).await;
+        bed.app.until_state(before, "confirmed").await;
+        bed.app
+            .execute(&format!(
+                "ALTER TABLE leafhopper.{table} ADD COLUMN later_on text NOT NULL DEFAULT 'x'"
+            ))
+            .await;
+        let key = format!("after {table}");
+        let after = bed.app.insert(keyed("leaf", &key)).await;
+        bed.app.until_state(after, "confirmed").await;
+        let refused = bed
+            .app
+            .insert(keyed("leaf", &format!("no {table}")).path("/refused"));
+        bed.app.until_state(refused.await, "failed").await;
+    }
+    // A lock that somebody waits for is no error of a statement's.
+    let failed = |line: &serde_json::Value| {
+        line["database.operation"].is_string() && !line.to_string().contains("lock timeout")
+    };
+    let log = sidecar.log();
+    assert!(!log.iter().any(failed), "{log:#?}");
 }
 
 #[tokio::test]

@@ -5,7 +5,13 @@ use std::{fs, path::PathBuf};
 
 use rustix::process::Signal;
 
-use crate::harness::{Bed, app::keyed, leaf::Gate, wait::until};
+use crate::harness::{
+    Bed,
+    app::keyed,
+    leaf::{Gate, Reply},
+    sidecar::Config,
+    wait::until,
+};
 
 /// A folder of its own, gone with the test.
 struct Folder(PathBuf);
@@ -173,4 +179,80 @@ async fn what_leaves_said_while_the_database_was_away_is_recorded_at_the_next_st
     assert_eq!(bed.leaf.requests("no").len(), 1);
     assert!(second.stop().await.success());
     assert_eq!(folder.files(), Vec::<String>::new());
+}
+
+/// Leaves answer while the database is away, and the process ends; gives the calls, with the last one's answer
+/// in a form that `jsonb` refuses.
+async fn journal_of_two(bed: &Bed, folder: &Folder) -> (i64, i64, Config) {
+    let gate = Gate::closed();
+    bed.leaf
+        .always()
+        .waits_before_the_answer(&gate)
+        .answers(201);
+    bed.leaf
+        .always()
+        .key("odd")
+        .waits_before_the_answer(&gate)
+        .answers(Reply::bytes(201, "\"\\ud800\""));
+    let (proxy, config) = bed.behind_a_proxy("in_doubt = \"park\"").await;
+    let config = config.dispatch(&format!("{}\nshutdown_grace = \"1s\"", folder.lines()));
+    let mut sidecar = config.start().await;
+    let plain = bed.app.insert(keyed("leaf", "plain")).await;
+    let odd = bed.app.insert(keyed("leaf", "odd")).await;
+    gate.until_arrived(2).await;
+    proxy.cut();
+    gate.open();
+    assert!(!sidecar.stop().await.success(), "something had to be left");
+    let direct = bed.config("in_doubt = \"park\"").dispatch(&folder.lines());
+    (plain, odd, direct)
+}
+
+#[tokio::test]
+async fn an_answer_in_the_journal_that_jsonb_refuses_is_recorded_as_bytes() {
+    let bed = Bed::new().await;
+    let folder = Folder::new("odd");
+    let (plain, odd, config) = journal_of_two(&bed, &folder).await;
+    let _sidecar = config.start().await;
+    bed.app.until_state(plain, "confirmed").await;
+    bed.app.until_state(odd, "confirmed").await;
+    let kept = bed.app.results("leaf", "odd").await.remove(0);
+    assert_eq!(kept["body_raw"], "\\x225c756438303022");
+    assert!(
+        folder
+            .files()
+            .iter()
+            .all(|name| !name.starts_with("journal-"))
+    );
+}
+
+#[tokio::test]
+async fn an_app_s_trigger_that_fails_keeps_the_journal_and_not_the_sidecar_from_its_work() {
+    let bed = Bed::new().await;
+    let folder = Folder::new("trigger");
+    let (plain, odd, config) = journal_of_two(&bed, &folder).await;
+    // A column that is not there is what a person has to mend; waiting for it must stop nobody else.
+    bed.app
+        .execute(
+            "CREATE FUNCTION fails() RETURNS trigger LANGUAGE plpgsql AS \
+             'BEGIN PERFORM no_such_column; RETURN NEW; END';
+             CREATE TRIGGER fails BEFORE INSERT ON leafhopper.result FOR EACH ROW WHEN (NEW.key = 'odd') \
+             EXECUTE FUNCTION fails()",
+        )
+        .await;
+    let mut sidecar = config.start().await;
+    bed.app.until_state(plain, "confirmed").await;
+    let other = bed.app.insert(keyed("leaf", "other")).await;
+    bed.app.until_state(other, "confirmed").await;
+    let told = |line: &serde_json::Value| {
+        line["level"] == "ERROR" && line.to_string().contains("no_such_column")
+    };
+    assert!(sidecar.log().iter().any(told), "{:#?}", sidecar.log());
+    assert!(sidecar.stop().await.success());
+    // The answer is still there for the start after that.
+    bed.app
+        .execute("DROP TRIGGER fails ON leafhopper.result")
+        .await;
+    let _next = config.start().await;
+    bed.app.until_state(odd, "confirmed").await;
+    assert_eq!(bed.leaf.requests("odd").len(), 1);
 }

@@ -18,6 +18,31 @@ fn every_source_file_says_what_it_is_for() {
 }
 
 #[test]
+fn every_source_file_is_a_module_of_its_folder() {
+    // A file that nobody names is not compiled: its tests never run, and nothing says so.
+    let files: BTreeMap<String, String> = rust().collect();
+    let unnamed = files.keys().filter(|path| {
+        let module = path
+            .trim_end_matches(".rs")
+            .trim_end_matches("/mod")
+            .rsplit_once('/');
+        let Some((folder, module)) = module.filter(|(_, name)| !["main", "lib"].contains(name))
+        else {
+            return false;
+        };
+        let parents = ["/mod.rs", "/main.rs", "/lib.rs", ".rs"];
+        let mut parents = parents
+            .iter()
+            .filter_map(|parent| files.get(&format!("{folder}{parent}")));
+        !parents.any(|text| {
+            let names = |line: &str| line.trim_end().ends_with(&format!("mod {module};"));
+            text.lines().any(names)
+        })
+    });
+    assert_none("name it with `mod`", unnamed);
+}
+
+#[test]
 fn no_file_is_too_long() {
     let code = all().filter(|(path, _)| path.ends_with(".rs") || path.ends_with(".sql"));
     let long = code.filter_map(|(path, text)| {

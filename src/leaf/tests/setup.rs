@@ -192,6 +192,21 @@ async fn a_receiver_without_tls_is_unconnected() {
     assert_eq!(word(&evidence), "unconnected", "{evidence:?}");
 }
 
+#[tokio::test]
+async fn a_handshake_that_nobody_answers_is_unconnected_within_the_connect_time_limit() {
+    let folder = Folder::new();
+    let ca = Some(folder.file("ca.pem", &authority().pem()));
+    let receiver = Receiver::start(&[&[Hang]]).await;
+    let client = LeafClient::new(&Leaf {
+        connect_timeout: SHORT,
+        ..https(&receiver, Tls { ca, client: None })
+    });
+    let begun = tokio::time::Instant::now();
+    let evidence = send(&client.unwrap(), &post("{}")).await;
+    assert_eq!(word(&evidence), "unconnected", "{evidence:?}");
+    assert!(begun.elapsed() < LONG / 2);
+}
+
 /// The error of a client with the files `ca`, `cert` and `key` of a folder; an empty name is left out.
 fn error_of(folder: &Folder, [ca, cert, key]: [&str; 3]) -> String {
     let tls = Tls {

@@ -297,18 +297,15 @@ impl Store {
                 include_str!("../../../sql/queries/act_lock.sql"),
                 &[(&by.actor, Type::TEXT), (&ids, Type::INT8_ARRAY)],
             )
-            .await;
-        match locked {
-            Err(error) => Err(transaction.failed(error).into()),
-            Ok(rows) => {
-                let mut locked = Vec::with_capacity(rows.len());
-                for row in &rows {
-                    let attempts = count(column(operation, row, "attempts")?);
-                    locked.push((column(operation, row, "call_id")?, attempts));
-                }
-                Ok((transaction, locked))
-            }
-        }
+            .await?;
+        let locked = locked
+            .iter()
+            .map(|row| {
+                let attempts = count(column(operation, row, "attempts")?);
+                Ok((column(operation, row, "call_id")?, attempts))
+            })
+            .collect::<Result<_, StoreError>>()?;
+        Ok((transaction, locked))
     }
 }
 

@@ -79,7 +79,7 @@ impl Store {
             Treatment::Resend => ("resume_all_resend", false),
         };
         let transaction = self.begin("go on after the database changed").await?;
-        let noted = transaction
+        transaction
             .first(
                 LOCK_WAIT,
                 include_str!("../../../sql/queries/act_note.sql"),
@@ -89,10 +89,7 @@ impl Store {
                     (&by.reason, Type::TEXT),
                 ],
             )
-            .await;
-        if let Err(error) = noted {
-            return Err(transaction.failed(error).into());
-        }
+            .await?;
         let rows = transaction
             .last(
                 include_str!("../../../sql/queries/go_on.sql"),

@@ -27,6 +27,7 @@ const OTHER_LOOPS: &[&str] = &[
     "read the schema's version",
     "register the instance",
     "renew the lease",
+    "see whether claiming works",
     "take up untracked calls",
 ];
 

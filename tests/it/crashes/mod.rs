@@ -6,6 +6,7 @@
 //! tables here.
 
 mod complete;
+mod frozen;
 mod journal;
 
 use std::{os::unix::process::ExitStatusExt as _, time::Duration};
@@ -149,7 +150,7 @@ impl Life {
             )),
             None => config.dispatch("lease = \"1s\""),
         };
-        let id = bed.app.insert(call(nature)).await;
+        let id = bed.app.insert(named(nature, "k")).await;
         Self {
             nature,
             config,
@@ -193,20 +194,25 @@ impl Life {
     /// What the ledger and the tables say, in one line.
     async fn story(&self) -> String {
         let (sidecar, call) = self.finish().await;
+        let story = self.told(&call).await;
+        drop(sidecar);
+        story
+    }
+
+    /// What they say of the call as it is shown.
+    async fn told(&self, call: &Value) -> String {
         let results = self.bed.app.results("leaf", "k").await;
         let source = results.first().map_or("nobody", |row| {
             row["source"].as_str().unwrap_or("without source")
         });
         let sent = self.bed.leaf.requests("k");
         let sent = sent.iter().filter(|request| request.method != "GET");
-        let story = format!(
+        format!(
             "{} by {source}, sent {}, effects {}",
             call["state"].as_str().unwrap(),
             sent.count(),
             self.bed.leaf.effects("k"),
-        );
-        drop(sidecar);
-        story
+        )
     }
 
     /// What must come of a call whose process died and left that.
@@ -232,9 +238,9 @@ fn crashing_at(config: &Config, step: &str) -> Starter {
     config.sidecar().environment("LEAFHOPPER_CRASH_AT", step)
 }
 
-fn call(nature: Nature) -> Call {
+fn named(nature: Nature, key: &str) -> Call {
     let method = if nature == Idempotent { "PUT" } else { "POST" };
-    keyed("leaf", "k").method(method)
+    keyed("leaf", key).method(method)
 }
 
 /// Kills a process at each step of a call that is answered, and lets the next one finish.

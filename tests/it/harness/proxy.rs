@@ -55,6 +55,8 @@ struct State {
     accepted: watch::Sender<usize>,
     /// How often all connections were reset.
     resets: watch::Sender<usize>,
+    /// Of these, so many are silent for ever.
+    stranded: watch::Sender<usize>,
 }
 
 /// A TCP proxy on 127.0.0.1; it ends with this value.
@@ -75,6 +77,7 @@ impl Proxy {
             allowance: watch::Sender::new(None),
             accepted: watch::Sender::new(0),
             resets: watch::Sender::new(0),
+            stranded: watch::Sender::new(0),
         });
         let mut tasks = JoinSet::new();
         tasks.spawn(accept(listener, upstream.into(), Arc::clone(&state)));
@@ -131,6 +134,11 @@ impl Proxy {
         self.state.network.send_replace(Network::Mute);
     }
 
+    /// Lets nothing through on the connections that there are, for ever, and keeps them open; new ones work.
+    pub(crate) fn strand(&self) {
+        self.state.stranded.send_replace(self.connections());
+    }
+
     /// Lets everything through again.
     pub(crate) fn restore(&self) {
         self.state.allowance.send_replace(None);
@@ -147,13 +155,14 @@ async fn accept(listener: TcpListener, upstream: String, state: Arc<State>) {
     let mut connections = JoinSet::new();
     while let Ok((client, _)) = listener.accept().await {
         state.accepted.send_modify(|accepted| *accepted += 1);
-        connections.spawn(serve(client, upstream.clone(), Arc::clone(&state)));
+        let number = *state.accepted.borrow();
+        connections.spawn(serve(client, number, upstream.clone(), Arc::clone(&state)));
         // Those that have ended are not kept.
         while connections.try_join_next().is_some() {}
     }
 }
 
-async fn serve(client: TcpStream, upstream: String, state: Arc<State>) {
+async fn serve(client: TcpStream, number: usize, upstream: String, state: Arc<State>) {
     let mut network = state.network.subscribe();
     let mut resets = state.resets.subscribe();
     network
@@ -174,14 +183,19 @@ async fn serve(client: TcpStream, upstream: String, state: Arc<State>) {
     let ended_well = tokio::select! {
         // First, so that a byte beyond the allowance is never moved.
         biased;
-        _ = network.wait_for(|network| *network == Network::Cut) => false,
-        _ = resets.changed() => false,
+        _ = network.wait_for(|network| *network == Network::Cut) => Some(false),
+        _ = resets.changed() => Some(false),
+        () = state.is_stranded(number) => None,
         ended = async {
             tokio::try_join!(
                 pump(&mut client_read, &mut server_write, Direction::Up, &state),
                 pump(&mut server_read, &mut client_write, Direction::Down, &state),
             )
-        } => ended.is_ok(),
+        } => Some(ended.is_ok()),
+    };
+    let Some(ended_well) = ended_well else {
+        // With both ends open.
+        return std::future::pending().await;
     };
     if !ended_well {
         // Dropped like this, a connection is reset instead of closed.
@@ -220,6 +234,18 @@ async fn pump(
 }
 
 impl State {
+    /// Done once that connection is among those that were stranded.
+    async fn is_stranded(&self, number: usize) {
+        let mut stranded = self.stranded.subscribe();
+        if stranded
+            .wait_for(|stranded| number <= *stranded)
+            .await
+            .is_err()
+        {
+            std::future::pending().await
+        }
+    }
+
     fn take_allowance(&self, direction: Direction, read: usize) -> usize {
         let mut passed = read;
         self.allowance.send_modify(|allowance| {

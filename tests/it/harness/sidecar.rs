@@ -326,6 +326,14 @@ impl Sidecar {
         self.starter.command(arguments).await
     }
 
+    /// Whether a signal has stopped it (`proc(5)`, the state `T`).
+    pub(crate) fn is_stopped(&self) -> bool {
+        let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.child.id())).unwrap();
+        stat.rsplit(") ")
+            .next()
+            .is_some_and(|rest| rest.starts_with('T'))
+    }
+
     /// The most memory that it has had at once, in bytes.
     pub(crate) fn peak_memory(&self) -> u64 {
         let status = format!("/proc/{}/status", self.child.id());
