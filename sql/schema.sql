@@ -329,6 +329,8 @@ BEGIN
     -- The owner's end, if it had one without a confirmation, gives way to its result. What it did to its batch
     -- stays: where that end is the only word of it, the batch's row takes it over.
     DELETE FROM leafhopper.finished f WHERE f.call_id = owner_call RETURNING * INTO ended;
+    -- It is confirmed now, and holds nobody behind it any more.
+    DELETE FROM leafhopper.order_hold h WHERE h.head = owner_call;
     IF ended.fails_batch THEN
         INSERT INTO leafhopper.batch (id, state) VALUES (ended.batch_id, 'cancelling')
         ON CONFLICT (id) DO UPDATE SET state = 'cancelling' WHERE leafhopper.batch.state IN ('open', 'closing');

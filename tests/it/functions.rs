@@ -3,9 +3,15 @@
 
 use std::fmt::Write as _;
 
-use serde_json::json;
+use serde_json::{Value, json};
 
-use crate::harness::{Bed, app::keyed, leaf::Gate, sidecar::Sidecar, wait::until};
+use crate::harness::{
+    Bed,
+    app::{call, keyed},
+    leaf::Gate,
+    sidecar::Sidecar,
+    wait::until,
+};
 
 const KEYED: &str = "retry = { initial = \"10m\" }\nidempotency = { header = \"Idempotency-Key\", window = \"1d\" }";
 
@@ -394,4 +400,28 @@ async fn a_word_for_the_call_that_failed_its_batch_does_not_revive_the_batch() {
     let _sidecar = bed.sidecar("").await;
     bed.app.until_state(sibling, "cancelled").await;
     assert!(bed.leaf.all_requests().is_empty());
+}
+
+/// A head that had failed, and whose effect somebody says is there, holds nobody any more.
+#[tokio::test]
+async fn a_word_for_a_failed_head_lets_the_next_one_go() {
+    let bed = Bed::new().await;
+    bed.app
+        .execute("INSERT INTO leafhopper.leaf_control (leaf, hold_after_failed_head) VALUES ('leaf', true)")
+        .await;
+    let ordered = |key: &str| call("leaf").key(key).set("ordering_key", "o");
+    let head = bed.app.insert(ordered("head")).await;
+    let next = bed.app.insert(ordered("next")).await;
+    bed.app
+        .execute(&format!(
+            "UPDATE leafhopper.dispatch SET held = CASE WHEN call_id <> {head} THEN 'order' END;
+             SELECT leafhopper.cancel({head}, 'not wanted')"
+        ))
+        .await;
+    assert_eq!(bed.app.call(next).await["waits_for"], head);
+    bed.app
+        .execute("SELECT leafhopper.confirm('leaf', 'head')")
+        .await;
+    assert_eq!(bed.app.state(head).await, "confirmed");
+    assert_eq!(bed.app.call(next).await["waits_for"], Value::Null);
 }
