@@ -1,6 +1,6 @@
 -- Record what leaves confirmed: the results appear, the calls leave the hot table.
 -- Caller:      store/record.rs, from engine/recorder.rs; in a transaction with a lock_timeout
--- Index:       dispatch_pkey, result_pkey, dispatch_held_key
+-- Index:       dispatch_pkey, finished_pkey, result_pkey, dispatch_held_key
 -- Locks:       own rows, in the order of their ids; skips what another transaction holds
 -- Repeatable:  yes; a second time finds its own result, and says what it said before
 -- $1 text instance name   and for each confirmation:
@@ -8,7 +8,7 @@
 -- $7 text[] headers as JSON   $8 text[] body as JSON, or NULL   $9 bytea[] body otherwise, or NULL
 -- $10 bool[] truncated   $11 bytea[] request hash   $12 float8[] how long the attempt took, s
 -- Gives for each: recorded | stood (a result stood already; the call ends as confirmed)
---               | again (the call was final) | locked (try again)
+--               | again (the call was confirmed) | locked (try again)
 WITH input AS MATERIALIZED (
     SELECT *
       FROM unnest($2::int8[], $3::text[], $4::text[], $5::int4[], $6::int4[], $7::text[], $8::text[], $9::bytea[],
@@ -36,17 +36,46 @@ own AS MATERIALIZED (
      ORDER BY d.call_id
        FOR UPDATE OF d SKIP LOCKED
 ),
+-- It ended as not executed, and was: nobody could know that its request would still land.
+disproved AS MATERIALIZED (
+    SELECT f.call_id FROM input i JOIN leafhopper.finished f USING (call_id)
+     WHERE f.state <> 'confirmed'
+       AND i.call_id NOT IN (SELECT s.call_id FROM seen s)
+       AND (i.call_id, i.attempt) NOT IN (SELECT k.call_id, k.attempt FROM known k)
+),
+late AS MATERIALIZED (
+    SELECT i.*, f.attempts AS spent,
+           1 + coalesce((SELECT max(r.generation) FROM leafhopper.result r
+                          WHERE r.leaf = i.leaf AND r.key = i.key AND r.undone_at IS NOT NULL), 0) AS generation
+      FROM input i JOIN leafhopper.finished f USING (call_id)
+     -- While that end is the only word of a batch's failure, it stays; announce_batches.sql takes it over at once.
+     WHERE i.call_id IN (SELECT e.call_id FROM disproved e) AND NOT f.fails_batch
+     ORDER BY f.call_id
+       FOR UPDATE OF f SKIP LOCKED
+),
 placed AS (
     INSERT INTO leafhopper.result (leaf, key, generation, call_id, attempts, attempt, status, headers, body,
                                    body_raw, truncated, source, request_hash)
     SELECT o.leaf, o.key, o.generation, o.call_id, o.spent, o.attempt, o.status, o.headers::jsonb, o.body::jsonb,
            o.body_raw, o.truncated, 'response', o.request_hash
-      FROM own o
+      FROM (SELECT call_id, leaf, key, generation, spent, attempt, status, headers, body, body_raw, truncated,
+                   request_hash FROM own
+             UNION ALL
+            SELECT call_id, leaf, key, generation, spent, attempt, status, headers, body, body_raw, truncated,
+                   request_hash FROM late) o
     ON CONFLICT (leaf, key, generation) DO NOTHING
     RETURNING call_id
 ),
 gone AS (
     DELETE FROM leafhopper.dispatch d USING own o WHERE d.call_id = o.call_id
+),
+corrected AS (
+    DELETE FROM leafhopper.finished f USING late l
+     WHERE f.call_id = l.call_id AND l.call_id IN (SELECT p.call_id FROM placed p)
+),
+let_go AS (
+    DELETE FROM leafhopper.order_hold h USING late l
+     WHERE h.head = l.call_id AND l.call_id IN (SELECT p.call_id FROM placed p)
 ),
 ended AS (
     INSERT INTO leafhopper.finished (call_id, batch_id, state, attempts, last_status, generation)
@@ -64,7 +93,9 @@ history AS (
            left(i.body, 2000), $1
       FROM input i
      WHERE (i.call_id IN (SELECT o.call_id FROM own o WHERE o.call_id NOT IN (SELECT p.call_id FROM placed p))
-            OR i.call_id NOT IN (SELECT s.call_id FROM seen s))
+            OR i.call_id NOT IN (SELECT s.call_id FROM seen s)
+               AND i.call_id NOT IN (SELECT p.call_id FROM placed p)
+               AND i.call_id NOT IN (SELECT e.call_id FROM disproved e WHERE e.call_id NOT IN (SELECT l.call_id FROM late l)))
        AND (i.call_id, i.attempt) NOT IN (SELECT k.call_id, k.attempt FROM known k)
 ),
 -- Whoever waits for the key may go; one that somebody holds is left to the sweep.
@@ -80,9 +111,11 @@ SELECT i.call_id,
        CASE WHEN p.call_id IS NOT NULL OR (i.call_id, i.attempt) IN (SELECT k.call_id, k.attempt FROM known k)
                 THEN 'recorded'
             WHEN o.call_id IS NOT NULL THEN 'stood'
-            WHEN s.call_id IS NOT NULL THEN 'locked'
+            WHEN s.call_id IS NOT NULL OR e.call_id IS NOT NULL AND l.call_id IS NULL THEN 'locked'
             ELSE 'again' END AS outcome
   FROM input i
   LEFT JOIN seen s USING (call_id)
   LEFT JOIN own o USING (call_id)
+  LEFT JOIN disproved e USING (call_id)
+  LEFT JOIN late l USING (call_id)
   LEFT JOIN placed p USING (call_id)

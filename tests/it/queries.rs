@@ -396,3 +396,61 @@ async fn a_call_whose_effect_stands_is_not_parked_and_does_not_stay_parked() {
     assert!(!say().await, "it stood already");
     assert_eq!(bed.app.state(id).await, "confirmed");
 }
+
+/// A request that landed late, after a probe had believed its absence.
+#[tokio::test]
+async fn a_confirmation_of_a_call_that_ended_as_not_executed_becomes_its_result() {
+    for (end, reason) in [
+        ("cancelled", "NULL"),
+        ("expired", "NULL"),
+        ("failed", "'attempts_exhausted'"),
+    ] {
+        let bed = Bed::new().await;
+        let id = claimed(&bed).await;
+        bed.app
+            .execute(&format!(
+                "DELETE FROM leafhopper.dispatch;
+                 INSERT INTO leafhopper.finished (call_id, state, reason, attempts) VALUES ({id}, '{end}', {reason}, 1);
+                 INSERT INTO leafhopper.order_hold (leaf, ordering_key, head) VALUES ('leaf', 'o', {id})"
+            ))
+            .await;
+        let parameters = format!(
+            "'i', '{{{id}}}', '{{leaf}}', '{{k}}', '{{1}}', '{{201}}', '{{\"{{}}\"}}', '{{NULL}}', \
+             '{{NULL}}', '{{false}}', '{{NULL}}', '{{1}}'"
+        );
+        for _ in 0..2 {
+            let recorded = outcome(&bed.app, "record_confirmed.sql", &parameters).await;
+            assert_eq!(recorded, "recorded", "{end}");
+            assert_eq!(bed.app.state(id).await, "confirmed", "{end}");
+            assert_eq!(bed.app.results("leaf", "k").await.len(), 1, "{end}");
+            assert_eq!(bed.app.attempts(id).await, [] as [Value; 0], "{end}");
+        }
+    }
+}
+
+/// What the end did to its batch is not lost with it.
+#[tokio::test]
+async fn a_late_confirmation_waits_until_the_failure_of_its_batch_is_written() {
+    let bed = Bed::new().await;
+    let id = claimed(&bed).await;
+    let batch = "00000000-0000-0000-0000-0000000000b1";
+    bed.app
+        .execute(&format!(
+            "DELETE FROM leafhopper.dispatch;
+             INSERT INTO leafhopper.finished (call_id, batch_id, state, fails_batch)
+             VALUES ({id}, '{batch}', 'cancelled', true)"
+        ))
+        .await;
+    let parameters = format!(
+        "'i', '{{{id}}}', '{{leaf}}', '{{k}}', '{{1}}', '{{201}}', '{{\"{{}}\"}}', '{{NULL}}', \
+         '{{NULL}}', '{{false}}', '{{NULL}}', '{{1}}'"
+    );
+    let locked = outcome(&bed.app, "record_confirmed.sql", &parameters).await;
+    assert_eq!(locked, "locked");
+    assert_eq!(bed.app.attempts(id).await, [] as [Value; 0]);
+    let announced = query("announce_batches.sql").replace("$1", &format!("ARRAY['{batch}'::uuid]"));
+    bed.app.client().query(&announced, &[]).await.unwrap();
+    let recorded = outcome(&bed.app, "record_confirmed.sql", &parameters).await;
+    assert_eq!(recorded, "recorded");
+    assert_eq!(bed.app.state(id).await, "confirmed");
+}

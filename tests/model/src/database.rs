@@ -435,7 +435,7 @@ pub fn commit(protocol: &Protocol, world: &mut World, slot: usize) {
     }
     match open.work {
         Work::Claim(claim) => crate::claim::commit(world, &open, &claim),
-        Work::Record { .. } => crate::record::commit(world, &open),
+        Work::Record { .. } => crate::record::commit(protocol, world, &open),
         Work::GiveBack { .. } | Work::Reclaim { .. } => crate::sweep::commit(world, &open),
         Work::Answer { .. } | Work::Settle { .. } | Work::RecordProbe { .. } => {
             crate::doubt::commit(world, &open)

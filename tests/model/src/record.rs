@@ -89,6 +89,18 @@ pub(crate) fn write(protocol: &Protocol, world: &World, open: &mut Transaction) 
         if open.row.is_some() {
             open.locked |= 1 << call;
         }
+    } else if row.state == State::Failed && outcome == Outcome::Confirmed {
+        // It ended as not executed, and was: its end gives way to the result, unless another one stands.
+        let effect = world.effects[protocol.key(call)];
+        if effect.generation < generation {
+            open.effect = Some(Effect {
+                generation,
+                undone: false,
+                ..effect
+            });
+            open.row = Some(Row::ended(State::Confirmed, generation));
+            open.locked |= 1 << call;
+        }
     }
     // Without a row it is history, which is committed too.
     true
@@ -147,7 +159,7 @@ fn moved(protocol: &Protocol, row: Row, attempt: &Attempt, outcome: Outcome) -> 
     }
 }
 
-pub(crate) fn commit(world: &mut World, open: &Transaction) {
+pub(crate) fn commit(protocol: &Protocol, world: &mut World, open: &Transaction) {
     let Work::Record { call, attempt, .. } = open.work else {
         return;
     };
@@ -166,7 +178,10 @@ pub(crate) fn commit(world: &mut World, open: &Transaction) {
         world.wrong.confirmation_dropped |= confirmed && row.state != State::Confirmed;
     } else if confirmed {
         world.news = Some(News::ConfirmedAgain);
-        world.wrong.confirmation_dropped |= world.rows[call].state.is_live();
+        let recorded = world.effects[protocol.key(call)].generation > 0;
+        let state = world.rows[call].state;
+        world.wrong.confirmation_dropped |=
+            state.is_live() || (state == State::Failed && !recorded);
     } else {
         world.news = Some(News::Superseded);
     }
