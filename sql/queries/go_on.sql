@@ -24,8 +24,13 @@ UPDATE leafhopper.dispatch d
        in_doubt_since = CASE WHEN d.state = 'dispatching' AND $1 THEN coalesce(d.in_doubt_since, clock_timestamp())
                              WHEN d.state = 'dispatching' THEN NULL
                              ELSE d.in_doubt_since END,
-       alive_until = CASE WHEN d.state = 'dispatching' THEN clock_timestamp() ELSE d.alive_until END,
-       due_at = CASE WHEN d.state = 'dispatching' THEN clock_timestamp() ELSE d.due_at END,
+       -- Its request can outlive its instance: an absence counts from the time limit on.
+       alive_until = CASE WHEN d.state = 'dispatching' THEN greatest(d.alive_until, clock_timestamp())
+                          ELSE d.alive_until END,
+       due_at = CASE WHEN d.state = 'dispatching' AND $1 THEN greatest(d.alive_until, clock_timestamp())
+                     WHEN d.state = 'dispatching' THEN clock_timestamp()
+                     ELSE d.due_at END,
        resend = false, probes = 0, exists_said = false
- WHERE d.call_id IN (SELECT x.call_id FROM dead x) OR ($1 AND d.state = 'pending')
+ -- The state is asked for again: one that was dead to the snapshot can have told its outcome meanwhile.
+ WHERE (d.state = 'dispatching' AND d.call_id IN (SELECT x.call_id FROM dead x)) OR ($1 AND d.state = 'pending')
 RETURNING d.call_id

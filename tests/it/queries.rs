@@ -454,3 +454,65 @@ async fn a_late_confirmation_waits_until_the_failure_of_its_batch_is_written() {
     assert_eq!(recorded, "recorded");
     assert_eq!(bed.app.state(id).await, "confirmed");
 }
+
+/// As above: a claim of a dead instance tells its outcome between the snapshot and the lock.
+#[tokio::test]
+async fn going_on_leaves_what_was_recorded_meanwhile_alone() {
+    let bed = Bed::new().await;
+    let id = claimed(&bed).await;
+    bed.app.execute("SELECT pg_advisory_lock(7)").await;
+    let paused = query("go_on.sql")
+        .replacen(
+            "WHERE d.state = 'dispatching'",
+            "WHERE pg_advisory_xact_lock_shared(7) IS NOT NULL AND d.state = 'dispatching'",
+            1,
+        )
+        .replace("$1", "false")
+        .replace("$2", "1")
+        .replace("$3", "1")
+        .replace("$4", "'n'")
+        .replace("$5", "1");
+    let other = App::connect(&bed.database.url).await;
+    let goes_on = other.client().query(&paused, &[]);
+    let is_recorded = async {
+        let waits = "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted";
+        until("it has its snapshot", async || {
+            let waiting = bed.app.rows(waits).await;
+            (waiting[0]["count"] == 1).then_some(()).ok_or(waiting)
+        })
+        .await;
+        bed.app
+            .execute(
+                "UPDATE leafhopper.dispatch SET state = 'parked', reason = 'no_probe', in_doubt_since = now();
+                 SELECT pg_advisory_unlock(7)",
+            )
+            .await;
+    };
+    let (moved, ()) = tokio::join!(goes_on, is_recorded);
+    assert!(moved.unwrap().is_empty());
+    assert_eq!(bed.app.state(id).await, "parked");
+}
+
+/// The request of a dead instance can be under way at the leaf for as long as its time limit says.
+#[tokio::test]
+async fn going_on_with_probe_believes_no_absence_before_the_attempt_can_have_ended() {
+    let bed = Bed::new().await;
+    claimed(&bed).await;
+    bed.app
+        .execute("UPDATE leafhopper.dispatch SET alive_until = now() + interval '10 min'")
+        .await;
+    let sql = query("go_on.sql")
+        .replace("$1", "true")
+        .replace("$2", "1")
+        .replace("$3", "1")
+        .replace("$4", "'n'")
+        .replace("$5", "1");
+    bed.app.client().query(&sql, &[]).await.unwrap();
+    let seen = "SELECT state, alive_until > now() + interval '9 min' AS alive, due_at = alive_until AS due \
+                  FROM leafhopper.dispatch";
+    let seen = bed.app.rows(seen).await;
+    assert_eq!(
+        seen,
+        [json!({ "state": "in_doubt", "alive": true, "due": true })]
+    );
+}
