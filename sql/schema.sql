@@ -15,6 +15,21 @@ CREATE FUNCTION leafhopper.batch_is_open(batch uuid) RETURNS boolean
        AND NOT EXISTS (SELECT FROM leafhopper.finished f WHERE f.batch_id = batch AND f.fails_batch)
 $$;
 
+CREATE FUNCTION leafhopper.can_be_asked_first(call bigint) RETURNS boolean
+    LANGUAGE sql STABLE
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    AS $$
+    SELECT EXISTS (
+        SELECT FROM leafhopper.dispatch d
+         WHERE d.call_id = call AND (d.held IS NULL OR d.held = 'key')
+           AND NOT EXISTS (
+               SELECT FROM leafhopper.dispatch x
+                WHERE x.leaf = d.leaf AND x.key = d.key AND x.call_id <> d.call_id
+                  AND (x.state IN ('dispatching', 'in_doubt', 'parked')
+                       OR x.state = 'pending' AND x.suspect AND (x.held IS NULL OR x.held = 'key')
+                          AND x.call_id < d.call_id)))
+$$;
+
 CREATE FUNCTION leafhopper.cancel(call_id bigint, reason text) RETURNS text
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp'
@@ -42,6 +57,20 @@ BEGIN
     CASE d.state
         WHEN 'pending' THEN
             PERFORM leafhopper.note('cancel', d.call_id, d.batch_id, d.leaf, reason);
+            -- It may have been executed before the database changed: the leaf is asked first.
+            IF d.suspect AND d.held IS DISTINCT FROM 'batch' THEN
+                IF NOT leafhopper.can_be_asked_first(d.call_id) THEN
+                    RAISE EXCEPTION 'call % may have been executed before the database changed, and it is not its turn to be asked about', call_id
+                        USING HINT = 'cancel it when those before it are final', ERRCODE = 'object_in_use';
+                END IF;
+                UPDATE leafhopper.dispatch x
+                   SET state = 'in_doubt', held = NULL, suspect = false, cancel_requested = cancel.reason,
+                       in_doubt_since = clock_timestamp(), alive_until = clock_timestamp(), due_at = clock_timestamp(),
+                       first_claimed_at = coalesce(x.first_claimed_at, clock_timestamp())
+                 WHERE x.call_id = d.call_id;
+                PERFORM leafhopper.wake();
+                RETURN 'in_doubt';
+            END IF;
             PERFORM leafhopper.end_call(d.call_id, 'cancelled', reason);
             PERFORM leafhopper.wake();
             RETURN 'cancelled';
@@ -874,6 +903,8 @@ CREATE UNIQUE INDEX result_seq ON leafhopper.result USING btree (seq);
 CREATE TRIGGER outbox_inserted AFTER INSERT ON leafhopper.outbox REFERENCING NEW TABLE AS inserted FOR EACH STATEMENT EXECUTE FUNCTION leafhopper.outbox_inserted();
 
 REVOKE ALL ON FUNCTION leafhopper.batch_is_open(batch uuid) FROM PUBLIC;
+
+REVOKE ALL ON FUNCTION leafhopper.can_be_asked_first(call bigint) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION leafhopper.cancel(call_id bigint, reason text) FROM PUBLIC;
 

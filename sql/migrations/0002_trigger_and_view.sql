@@ -67,6 +67,21 @@ LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
                            FROM leafhopper.batch b WHERE b.id = batch), false)
 $$;
 
+-- May this call, which perhaps was executed before the database changed, become one in doubt now? Only as the head of
+-- its ordering key, and of its effect key the first one, where no other is under way.
+CREATE FUNCTION leafhopper.can_be_asked_first(call bigint) RETURNS boolean
+LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
+    SELECT EXISTS (
+        SELECT FROM leafhopper.dispatch d
+         WHERE d.call_id = call AND (d.held IS NULL OR d.held = 'key')
+           AND NOT EXISTS (
+               SELECT FROM leafhopper.dispatch x
+                WHERE x.leaf = d.leaf AND x.key = d.key AND x.call_id <> d.call_id
+                  AND (x.state IN ('dispatching', 'in_doubt', 'parked')
+                       OR x.state = 'pending' AND x.suspect AND (x.held IS NULL OR x.held = 'key')
+                          AND x.call_id < d.call_id)))
+$$;
+
 -- The standing result of a key. VOLATILE, so that it looks with a snapshot of its own: a statement that has
 -- locked a call's row sees what was confirmed until then (PostgreSQL, chapter 38.7).
 CREATE FUNCTION leafhopper.standing(leaf text, key text) RETURNS TABLE (generation integer, call_id bigint)

@@ -166,6 +166,20 @@ BEGIN
     CASE d.state
         WHEN 'pending' THEN
             PERFORM leafhopper.note('cancel', d.call_id, d.batch_id, d.leaf, reason);
+            -- It may have been executed before the database changed: the leaf is asked first.
+            IF d.suspect AND d.held IS DISTINCT FROM 'batch' THEN
+                IF NOT leafhopper.can_be_asked_first(d.call_id) THEN
+                    RAISE EXCEPTION 'call % may have been executed before the database changed, and it is not its turn to be asked about', call_id
+                        USING HINT = 'cancel it when those before it are final', ERRCODE = 'object_in_use';
+                END IF;
+                UPDATE leafhopper.dispatch x
+                   SET state = 'in_doubt', held = NULL, suspect = false, cancel_requested = cancel.reason,
+                       in_doubt_since = clock_timestamp(), alive_until = clock_timestamp(), due_at = clock_timestamp(),
+                       first_claimed_at = coalesce(x.first_claimed_at, clock_timestamp())
+                 WHERE x.call_id = d.call_id;
+                PERFORM leafhopper.wake();
+                RETURN 'in_doubt';
+            END IF;
             PERFORM leafhopper.end_call(d.call_id, 'cancelled', reason);
             PERFORM leafhopper.wake();
             RETURN 'cancelled';

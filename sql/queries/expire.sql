@@ -2,15 +2,27 @@
 -- Caller:      store/sweep.rs, from engine/expirer.rs; for every leaf, known or not, paused or not
 -- Index:       dispatch_ends
 -- Locks:       the ended rows; skips rows that another transaction holds
+-- What was pending when the database lost commits may have been executed: it is asked about first.
 -- Repeatable:  yes
 -- $1 int4 at most so many
-WITH due AS MATERIALIZED (
+WITH over AS MATERIALIZED (
     SELECT d.* FROM leafhopper.dispatch d
      WHERE d.state = 'pending' AND (d.deadline IS NOT NULL OR d.give_up_at IS NOT NULL)
        AND least(d.deadline, d.give_up_at) <= clock_timestamp()
+       AND NOT EXISTS (SELECT FROM leafhopper.origin g WHERE g.changed_at IS NOT NULL)
+       AND (NOT d.suspect OR d.held = 'batch' OR leafhopper.can_be_asked_first(d.call_id))
      ORDER BY least(d.deadline, d.give_up_at)
      LIMIT $1
        FOR UPDATE SKIP LOCKED
+),
+asked AS (
+    UPDATE leafhopper.dispatch d
+       SET state = 'in_doubt', held = NULL, suspect = false, in_doubt_since = clock_timestamp(), alive_until = clock_timestamp(),
+           due_at = clock_timestamp(), first_claimed_at = coalesce(d.first_claimed_at, clock_timestamp())
+      FROM over o WHERE d.call_id = o.call_id AND o.suspect AND o.held IS DISTINCT FROM 'batch'
+),
+due AS MATERIALIZED (
+    SELECT o.* FROM over o WHERE NOT o.suspect OR o.held = 'batch'
 ),
 gone AS (
     DELETE FROM leafhopper.dispatch d USING due e WHERE d.call_id = e.call_id

@@ -516,3 +516,61 @@ async fn going_on_with_probe_believes_no_absence_before_the_attempt_can_have_end
         [json!({ "state": "in_doubt", "alive": true, "due": true })]
     );
 }
+
+/// It was pending when the database lost commits, and may have been executed in what was lost: it does not end as
+/// certainly not executed.
+#[tokio::test]
+async fn what_may_have_been_executed_before_the_database_changed_does_not_end_unasked() {
+    let bed = Bed::new().await;
+    let batch = uuid::Uuid::from_u128(0xb1);
+    let mut ids = Vec::new();
+    for (key, ordering_key) in [
+        ("late", None),
+        ("batch", None),
+        ("person", None),
+        ("head", Some("o")),
+    ] {
+        let call = keyed("leaf", key).batch(batch);
+        let call = match ordering_key {
+            Some(ordering_key) => call.set("ordering_key", ordering_key),
+            None => call,
+        };
+        ids.push(bed.app.insert(call).await);
+    }
+    // Two for one effect: one at a time is asked about.
+    let twice = bed.app.insert(keyed("leaf", "late")).await;
+    let behind = bed
+        .app
+        .insert(keyed("leaf", "behind").set("ordering_key", "o"))
+        .await;
+    bed.app
+        .execute(&format!(
+            "UPDATE leafhopper.dispatch SET suspect = true, held = CASE call_id WHEN {behind} THEN 'order' END;
+             UPDATE leafhopper.dispatch SET deadline = now() - interval '1 s'
+              WHERE call_id IN ({}, {twice}, {behind});
+             SELECT leafhopper.cancel({}, 'not wanted')",
+            ids[0], ids[2]
+        ))
+        .await;
+    let run = async |name: &str| {
+        let sql = query(name).replace("$1", "10");
+        bed.app.client().query(&sql, &[]).await.unwrap().len()
+    };
+    let halted = "INSERT INTO leafhopper.origin VALUES (true, 1, 1, 'n', 1, now(), 'c')";
+    bed.app.execute(halted).await;
+    assert_eq!(run("expire.sql").await, 0);
+    bed.app.execute("DELETE FROM leafhopper.origin").await;
+    assert_eq!(run("expire.sql").await, 0);
+    bed.app
+        .execute(&format!(
+            "INSERT INTO leafhopper.batch (id, state) VALUES ('{batch}', 'cancelling')"
+        ))
+        .await;
+    assert_eq!(run("sweep_batches.sql").await, 0);
+    assert_eq!(run("expire.sql").await, 0);
+    for id in ids {
+        assert_eq!(bed.app.state(id).await, "in_doubt");
+    }
+    assert_eq!(bed.app.state(twice).await, "pending");
+    assert_eq!(bed.app.state(behind).await, "pending");
+}
