@@ -177,6 +177,15 @@ BEGIN
     RETURN 'forgotten';
 END $$;
 
+CREATE FUNCTION leafhopper.is_told(call bigint, attempt integer, class text, status integer, error text) RETURNS boolean
+    LANGUAGE sql
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    AS $$
+    SELECT EXISTS (SELECT FROM leafhopper.attempt a
+                    WHERE a.call_id = call AND a.attempt = is_told.attempt AND a.class = is_told.class
+                      AND a.status IS NOT DISTINCT FROM is_told.status AND a.error IS NOT DISTINCT FROM is_told.error)
+$$;
+
 CREATE FUNCTION leafhopper.note(action text, call_id bigint, batch_id uuid, leaf text, reason text) RETURNS void
     LANGUAGE sql
     SET search_path TO 'pg_catalog', 'pg_temp'
@@ -917,6 +926,8 @@ REVOKE ALL ON FUNCTION leafhopper.end_call(call bigint, new_state text, why text
 REVOKE ALL ON FUNCTION leafhopper.failure_cancels(batch uuid, run_when text) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION leafhopper.forget(leaf text, key text) FROM PUBLIC;
+
+REVOKE ALL ON FUNCTION leafhopper.is_told(call bigint, attempt integer, class text, status integer, error text) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION leafhopper.note(action text, call_id bigint, batch_id uuid, leaf text, reason text) FROM PUBLIC;
 

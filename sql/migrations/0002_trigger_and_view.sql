@@ -91,6 +91,14 @@ LANGUAGE sql VOLATILE ROWS 1 SET search_path = pg_catalog, pg_temp AS $$
      ORDER BY r.generation DESC LIMIT 1
 $$;
 
+-- Is this attempt told by the history already? VOLATILE for the same reason.
+CREATE FUNCTION leafhopper.is_told(call bigint, attempt integer, class text, status integer, error text) RETURNS boolean
+LANGUAGE sql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
+    SELECT EXISTS (SELECT FROM leafhopper.attempt a
+                    WHERE a.call_id = call AND a.attempt = is_told.attempt AND a.class = is_told.class
+                      AND a.status IS NOT DISTINCT FROM is_told.status AND a.error IS NOT DISTINCT FROM is_told.error)
+$$;
+
 -- ---------------------------------------------------------------------------------------------------
 -- Where each call stands.
 -- ---------------------------------------------------------------------------------------------------

@@ -39,6 +39,8 @@ own AS MATERIALIZED (
       FROM input i JOIN leafhopper.dispatch d USING (call_id)
      WHERE d.instance = $1 AND d.round = i.round
        AND (i.call_id, i.attempt) NOT IN (SELECT k.call_id, k.attempt FROM known k)
+       -- Nor while this statement was on its way to the row.
+       AND (d.state = 'dispatching' OR NOT leafhopper.is_told(i.call_id, i.attempt, i.class, i.status, i.error))
      ORDER BY d.call_id
        FOR UPDATE OF d SKIP LOCKED
 ),

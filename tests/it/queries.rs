@@ -574,3 +574,51 @@ async fn what_may_have_been_executed_before_the_database_changed_does_not_end_un
     assert_eq!(bed.app.state(twice).await, "pending");
     assert_eq!(bed.app.state(behind).await, "pending");
 }
+
+/// The reply to a commit is lost, and the next try is on its way to the row as that commit takes effect.
+#[tokio::test]
+async fn an_attempt_that_is_being_recorded_is_recorded_once() {
+    let bed = Bed::new().await;
+    let id = claimed(&bed).await;
+    let parameters = format!(
+        "'00000000-0000-0000-0000-00000000000a', 'i', '{{{id}}}', '{{1}}', '{{leaf}}', '{{k}}', '{{1}}', '{{retry}}', \
+         '{{1}}', '{{60}}', '{{false}}', '{{NULL}}', '{{retry}}', '{{429}}', '{{NULL}}', '{{c}}', '{{1}}', '{{NULL}}'"
+    );
+    let sql = query("record_other.sql");
+    let statement = bed.app.client().prepare(&sql).await.unwrap();
+    let types = statement.params().iter().map(Type::name).map(array);
+    let types: Vec<_> = types.collect();
+    let paused = sql.replacen(
+        "seen AS MATERIALIZED (\n    SELECT d.call_id FROM",
+        "seen AS MATERIALIZED (\n    SELECT d.call_id, pg_advisory_xact_lock_shared(7) IS NULL AS paused FROM",
+        1,
+    );
+    assert_ne!(paused, sql);
+    let again = App::connect(&bed.database.url).await;
+    let prepare = format!("PREPARE q({}) AS {paused}\n", types.join(", "));
+    again.execute(&prepare).await;
+    bed.app.execute("SELECT pg_advisory_lock(7)").await;
+    let execute = format!("EXECUTE q({parameters})");
+    let second = again.client().query_one(&execute, &[]);
+    let first = async {
+        let waits = "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted";
+        until("the second try has its snapshot", async || {
+            let waiting = bed.app.rows(waits).await;
+            (waiting[0]["count"] == 1).then_some(()).ok_or(waiting)
+        })
+        .await;
+        assert_eq!(
+            outcome(&bed.app, "record_other.sql", &parameters).await,
+            "pending"
+        );
+        bed.app.execute("SELECT pg_advisory_unlock(7)").await;
+    };
+    let (second, ()) = tokio::join!(second, first);
+    assert_eq!(second.unwrap().get::<_, String>("outcome"), "locked");
+    assert_eq!(bed.app.call(id).await["attempts"], 1);
+    assert_eq!(bed.app.attempts(id).await.len(), 1);
+    assert_eq!(
+        outcome(&bed.app, "record_other.sql", &parameters).await,
+        "pending"
+    );
+}
