@@ -330,3 +330,24 @@ async fn an_attempt_that_is_being_recorded_is_recorded_once() {
         "pending"
     );
 }
+
+/// A newer claim decides its call: what an older one saw is history, and changes nothing.
+#[tokio::test]
+async fn an_attempt_of_an_older_claim_changes_nothing() {
+    for (kind, reason) in [("retry", "NULL"), ("doubt", "NULL"), ("failed", "rejected")] {
+        for (instance, round) in [("a", 2), ("b", 1)] {
+            let bed = Bed::new().await;
+            let id = claimed(&bed).await;
+            let before = bed.app.call(id).await;
+            let parameters = format!(
+                "'00000000-0000-0000-0000-00000000000{instance}', 'i', '{{{id}}}', '{{{round}}}', '{{leaf}}', '{{k}}', \
+                 '{{1}}', '{{{kind}}}', '{{1}}', '{{60}}', '{{false}}', '{{{reason}}}', '{{failed}}', '{{422}}', \
+                 '{{NULL}}', '{{c}}', '{{1}}', '{{NULL}}'"
+            );
+            let said = outcome(&bed.app, "record_other.sql", &parameters).await;
+            assert_eq!(said, "superseded", "{kind}");
+            assert_eq!(bed.app.call(id).await, before, "{kind}");
+            assert_eq!(bed.app.attempts(id).await[0]["body"], "c", "{kind}");
+        }
+    }
+}

@@ -165,6 +165,26 @@ async fn storm(plan: Plan) {
         "seed {seed}: doubled {doubled:#?}, lost {lost:#?}"
     );
     println!("storm: doubled 0, lost 0");
+    // It blew, and hardly anything was left to a person.
+    let seen = app
+        .rows(
+            "SELECT (SELECT count(*) FROM leafhopper.result WHERE source = 'adopted') AS adopted, \
+                    (SELECT count(*) FROM leafhopper.attempt WHERE error LIKE '%vanished%') AS taken_over, \
+                    (SELECT count(*) FROM leafhopper.operator_action \
+                      WHERE action = 'resolve_not_executed') + \
+                    (SELECT count(*) FROM leafhopper.result WHERE source = 'application') AS said",
+        )
+        .await
+        .remove(0);
+    let number = |name: &str| seen[name].as_u64().unwrap();
+    assert!(
+        number("adopted") > 0 && number("taken_over") > 0,
+        "seed {seed}: {seen}"
+    );
+    assert!(
+        number("said") * 100 <= u64::from(calls),
+        "seed {seed}: {seen}"
+    );
     checks::run(app.client()).await;
     drop(sidecars);
 }

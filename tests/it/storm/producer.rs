@@ -52,9 +52,9 @@ async fn group(
     }
     let rows: Vec<String> = (first..first + GROUP)
         .map(|number| {
-            // One in ten is for an effect that another call has been for.
+            // One in ten is for an effect that another call, just before it, is for.
             let number = match chance.u32(..10) {
-                0 if number > 100 => number - chance.u32(1..100),
+                0 if number > 10 => number - chance.u32(1..10),
                 _ => number,
             };
             let leaf = NAMES[(number % 5) as usize];
