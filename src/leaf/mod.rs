@@ -8,9 +8,9 @@
 //! - A request goes to the leaf's origin, under its base path ([`prepare`]).
 //! - Nothing that is handed back holds a secret ([`redact`]) or more than the configured bytes ([`body`]).
 //!
-//! Connections are kept between calls, and one that is never idle is kept for as long as the leaf keeps it:
-//! reqwest has no upper age. So a leaf whose name moves gets calls at its old address until the flow pauses
-//! for `IDLE_MAX`, or the old address closes.
+//! Connections are kept between calls, but for no longer than [`AGE_MAX`]: a leaf whose name moves gets its calls
+//! at the new address by then, however busy the old connections are. reqwest has no upper age, so a client of that age
+//! gives way to a new one (which reads the certificates' files anew), and ends with the last of its requests.
 
 mod body;
 mod headers;
@@ -25,10 +25,12 @@ mod tests;
 use std::{
     fmt, fs,
     path::{Path, PathBuf},
+    sync::{Mutex, PoisonError},
     time::Duration,
 };
 
 use reqwest::{Certificate, ClientBuilder, Identity, Proxy, Url, redirect};
+use tokio::time::Instant;
 
 use crate::{
     config::{Auth, Http2, Leaf},
@@ -38,6 +40,8 @@ use crate::{
 /// Below the shortest keep-alive that is common among servers (5 s with Node and Apache), so that a kept
 /// connection is seldom used at the moment in which its server closes it: that would leave a doubt.
 const IDLE_MAX: Duration = Duration::from_secs(4);
+/// As long as a name's old address may still get calls; seldom enough that new connections cost nothing.
+const AGE_MAX: Duration = Duration::from_secs(300);
 /// A peer that vanished without a FIN is noticed even where the total time limit is hours.
 const TCP_KEEPALIVE: Duration = Duration::from_secs(15);
 /// The same for HTTP/2, where one dead connection would take many calls with it.
@@ -102,11 +106,20 @@ pub enum LeafClientError {
 
 /// The HTTP client of one leaf: its connections, and its settings as far as a request needs them.
 pub struct LeafClient {
-    http: reqwest::Client,
+    http: Mutex<Aging>,
+    age_max: Duration,
+    /// What the next client is made of.
+    leaf: Leaf,
     base_url: Url,
     keep_headers: Vec<String>,
     max_response_bytes: usize,
     proxy: Option<Url>,
+}
+
+/// A client with its connections, and when it was made.
+struct Aging {
+    client: reqwest::Client,
+    since: Instant,
 }
 
 impl fmt::Debug for LeafClient {
@@ -125,52 +138,40 @@ impl LeafClient {
     /// # Errors
     /// Certificates that are missing or unusable, an unusable proxy.
     pub fn new(leaf: &Leaf) -> Result<Self, LeafClientError> {
-        let builder = reqwest::Client::builder()
-            // Rows may say their own; this is for those that don't.
-            .user_agent(concat!("leafhopper/", env!("CARGO_PKG_VERSION")))
-            // A followed 302 turns a POST into a GET that then succeeds.
-            .redirect(redirect::Policy::none())
-            .referer(false)
-            // An attempt that is counted is an attempt that was made.
-            .retry(reqwest::retry::never())
-            // HTTP_PROXY and its like are obeyed by default.
-            .no_proxy()
-            // No time limit for the whole: `send` has it, the row may set another.
-            .connect_timeout(leaf.connect_timeout)
-            .pool_idle_timeout(IDLE_MAX)
-            .pool_max_idle_per_host(usize::try_from(leaf.concurrency).unwrap_or(usize::MAX))
-            .tcp_keepalive(TCP_KEEPALIVE)
-            // The last, small segment of a body must not wait for an acknowledgement.
-            .tcp_nodelay(true)
-            // A header that HTTP does not allow must not cost an answer its status.
-            .http1_ignore_invalid_headers_in_responses(true)
-            .http1_allow_spaces_after_header_name_in_responses(true)
-            .http1_allow_obsolete_multiline_headers_in_responses(true)
-            .http1_max_headers(RESPONSE_HEADERS_MAX)
-            .http2_keep_alive_interval(HTTP2_PING_EVERY)
-            .http2_keep_alive_timeout(HTTP2_PING_TIMEOUT);
-        let builder = match leaf.http2 {
-            Http2::Auto => builder,
-            Http2::Always => builder.http2_prior_knowledge(),
-            Http2::Never => builder.http1_only(),
-        };
-        let builder = with_proxy(leaf, builder)?;
-        let own_tls = leaf.tls.ca.is_some() || leaf.tls.client.is_some();
-        let http = with_tls(leaf, builder)?.build().map_err(|source| {
-            let leaf = leaf.name.clone();
-            if own_tls {
-                LeafClientError::Tls { leaf, source }
-            } else {
-                LeafClientError::NoAuthorities { leaf, source }
-            }
-        })?;
         Ok(Self {
-            http,
+            http: Mutex::new(Aging {
+                client: build(leaf)?,
+                since: Instant::now(),
+            }),
+            age_max: AGE_MAX,
+            leaf: leaf.clone(),
             base_url: leaf.base_url.clone(),
             keep_headers: leaf.keep_headers.clone(),
             max_response_bytes: leaf.max_response_bytes,
             proxy: leaf.proxy.clone(),
         })
+    }
+
+    /// The client with the connections to use now. One that has grown old is replaced, while others go on with it;
+    /// where no new one can be made (a certificate's file that is just being written), it serves for another term.
+    async fn http(&self) -> reqwest::Client {
+        let old = {
+            let mut http = self.http.lock().unwrap_or_else(PoisonError::into_inner);
+            if http.since.elapsed() < self.age_max {
+                return http.client.clone();
+            }
+            http.since = Instant::now();
+            http.client.clone()
+        };
+        let leaf = self.leaf.clone();
+        match tokio::task::spawn_blocking(move || build(&leaf)).await {
+            Ok(Ok(fresh)) => {
+                let mut http = self.http.lock().unwrap_or_else(PoisonError::into_inner);
+                http.client = fresh.clone();
+                fresh
+            }
+            Ok(Err(_)) | Err(_) => old,
+        }
     }
 
     /// Makes one attempt, and says what was seen.
@@ -187,6 +188,49 @@ impl LeafClient {
     ) -> Evidence {
         Box::pin(send::attempt(self, request, auth, timeout, may_send)).await
     }
+}
+
+/// A client without connections yet.
+fn build(leaf: &Leaf) -> Result<reqwest::Client, LeafClientError> {
+    let builder = reqwest::Client::builder()
+        // Rows may say their own; this is for those that don't.
+        .user_agent(concat!("leafhopper/", env!("CARGO_PKG_VERSION")))
+        // A followed 302 turns a POST into a GET that then succeeds.
+        .redirect(redirect::Policy::none())
+        .referer(false)
+        // An attempt that is counted is an attempt that was made.
+        .retry(reqwest::retry::never())
+        // HTTP_PROXY and its like are obeyed by default.
+        .no_proxy()
+        // No time limit for the whole: `send` has it, the row may set another.
+        .connect_timeout(leaf.connect_timeout)
+        .pool_idle_timeout(IDLE_MAX)
+        .pool_max_idle_per_host(usize::try_from(leaf.concurrency).unwrap_or(usize::MAX))
+        .tcp_keepalive(TCP_KEEPALIVE)
+        // The last, small segment of a body must not wait for an acknowledgement.
+        .tcp_nodelay(true)
+        // A header that HTTP does not allow must not cost an answer its status.
+        .http1_ignore_invalid_headers_in_responses(true)
+        .http1_allow_spaces_after_header_name_in_responses(true)
+        .http1_allow_obsolete_multiline_headers_in_responses(true)
+        .http1_max_headers(RESPONSE_HEADERS_MAX)
+        .http2_keep_alive_interval(HTTP2_PING_EVERY)
+        .http2_keep_alive_timeout(HTTP2_PING_TIMEOUT);
+    let builder = match leaf.http2 {
+        Http2::Auto => builder,
+        Http2::Always => builder.http2_prior_knowledge(),
+        Http2::Never => builder.http1_only(),
+    };
+    let builder = with_proxy(leaf, builder)?;
+    let own_tls = leaf.tls.ca.is_some() || leaf.tls.client.is_some();
+    with_tls(leaf, builder)?.build().map_err(|source| {
+        let leaf = leaf.name.clone();
+        if own_tls {
+            LeafClientError::Tls { leaf, source }
+        } else {
+            LeafClientError::NoAuthorities { leaf, source }
+        }
+    })
 }
 
 fn with_proxy(leaf: &Leaf, builder: ClientBuilder) -> Result<ClientBuilder, LeafClientError> {

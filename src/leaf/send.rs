@@ -60,7 +60,8 @@ pub(crate) async fn attempt(
         Err(other) => return Evidence::NotSent(other),
     };
     let (body, progress) = TrackedBody::new(request.body.clone().unwrap_or_default());
-    let ended = exchange(client, prepared, body, &progress, deadline, may_send).await;
+    let http = client.http().await;
+    let ended = exchange(&http, prepared, body, &progress, deadline, may_send).await;
     // From here on the request is dropped, as far as no connection has it.
     match ended {
         Ended::Response(response) => {
@@ -88,7 +89,7 @@ pub(crate) async fn attempt(
 /// asked before each poll until then, is asked after the connection came up and directly before the request
 /// goes to it; also where the client takes another connection than the first.
 async fn exchange(
-    client: &LeafClient,
+    http: &reqwest::Client,
     prepared: Prepared,
     body: TrackedBody,
     progress: &Arc<Progress>,
@@ -102,7 +103,7 @@ async fn exchange(
         return Ended::LeaseOver;
     }
     reached("request", "before");
-    let mut response = pin!(client.http.execute(request));
+    let mut response = pin!(http.execute(request));
     let mut out_of_time = pin!(sleep_until(deadline));
     poll_fn(|context| {
         if !progress.has_begun() && !may_send() {

@@ -33,6 +33,19 @@ async fn a_dead_ipv6_address_gives_way_to_ipv4() {
 }
 
 #[tokio::test]
+async fn a_connection_is_kept_between_calls_until_it_has_grown_old() {
+    let twice: &[Step] = &[Read, Write(OK), Read, Write(OK)];
+    let receiver = Receiver::start(&[twice, twice]).await;
+    let mut client = client(&receiver.url());
+    for (age_max, connections) in [(LONG, 1), (LONG, 1), (Duration::ZERO, 2)] {
+        client.age_max = age_max;
+        let evidence = send(&client, &post("{}")).await;
+        assert_eq!(word(&evidence), "answered 200 ok");
+        assert_eq!(receiver.connections(), connections, "{age_max:?}");
+    }
+}
+
+#[tokio::test]
 async fn whole_answers_are_answered() {
     check(&[Read, Write(OK)], "answered 200 ok").await;
     check(

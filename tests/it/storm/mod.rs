@@ -165,7 +165,13 @@ async fn storm(plan: Plan) {
         "seed {seed}: doubled {doubled:#?}, lost {lost:#?}"
     );
     println!("storm: doubled 0, lost 0");
-    // It blew, and hardly anything was left to a person.
+    it_blew(plan, &app).await;
+    checks::run(app.client()).await;
+    drop(sidecars);
+}
+
+/// The storm has had its effects, and hardly anything was left to a person.
+async fn it_blew(plan: Plan, app: &App) {
     let seen = app
         .rows(
             "SELECT (SELECT count(*) FROM leafhopper.result WHERE source = 'adopted') AS adopted, \
@@ -179,14 +185,12 @@ async fn storm(plan: Plan) {
     let number = |name: &str| seen[name].as_u64().unwrap();
     assert!(
         number("adopted") > 0 && number("taken_over") > 0,
-        "seed {seed}: {seen}"
+        "{plan:?}: {seen}"
     );
     assert!(
-        number("said") * 100 <= u64::from(calls),
-        "seed {seed}: {seen}"
+        number("said") * 100 <= u64::from(plan.calls),
+        "{plan:?}: {seen}"
     );
-    checks::run(app.client()).await;
-    drop(sidecars);
 }
 
 /// Waits until nothing is under way. What was parked at a leaf that can be asked, since its call went down with
