@@ -10,6 +10,17 @@ use crate::harness::{
     wait::until,
 };
 
+/// Waits until a statement has its snapshot, and waits for the lock 7 of this database.
+async fn until_paused(bed: &Bed) {
+    let waits = "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND objid = 7 AND NOT granted \
+                    AND database = (SELECT oid FROM pg_database WHERE datname = current_database())";
+    until("the statement has its snapshot", async || {
+        let waiting = bed.app.rows(waits).await;
+        (waiting[0]["count"] == 1).then_some(()).ok_or(waiting)
+    })
+    .await;
+}
+
 /// PostgreSQL tests a row that has changed since the snapshot again with the partners that the snapshot joined to it.
 #[tokio::test]
 async fn a_takeover_leaves_a_newer_claim_alone() {
@@ -37,13 +48,7 @@ async fn a_takeover_leaves_a_newer_claim_alone() {
     let other = App::connect(&bed.database.url).await;
     let takes_over = other.client().query(&paused, &[]);
     let claims_again = async {
-        let waits = "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND objid = 7 AND NOT granted \
-                        AND database = (SELECT oid FROM pg_database WHERE datname = current_database())";
-        until("the takeover has its snapshot", async || {
-            let waiting = bed.app.rows(waits).await;
-            (waiting[0]["count"] == 1).then_some(()).ok_or(waiting)
-        })
-        .await;
+        until_paused(&bed).await;
         bed.app
             .execute(
                 "UPDATE leafhopper.dispatch SET instance = gen_random_uuid(), round = 7, tries = 2,
@@ -181,13 +186,7 @@ async fn going_on_leaves_what_was_recorded_meanwhile_alone() {
     let other = App::connect(&bed.database.url).await;
     let goes_on = other.client().query(&paused, &[]);
     let is_recorded = async {
-        let waits = "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND objid = 7 AND NOT granted \
-                        AND database = (SELECT oid FROM pg_database WHERE datname = current_database())";
-        until("it has its snapshot", async || {
-            let waiting = bed.app.rows(waits).await;
-            (waiting[0]["count"] == 1).then_some(()).ok_or(waiting)
-        })
-        .await;
+        until_paused(&bed).await;
         bed.app
             .execute(
                 "UPDATE leafhopper.dispatch SET state = 'parked', reason = 'no_probe', in_doubt_since = now();
@@ -308,13 +307,7 @@ async fn an_attempt_that_is_being_recorded_is_recorded_once() {
     let execute = format!("EXECUTE q({parameters})");
     let second = again.client().query_one(&execute, &[]);
     let first = async {
-        let waits = "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND objid = 7 AND NOT granted \
-                        AND database = (SELECT oid FROM pg_database WHERE datname = current_database())";
-        until("the second try has its snapshot", async || {
-            let waiting = bed.app.rows(waits).await;
-            (waiting[0]["count"] == 1).then_some(()).ok_or(waiting)
-        })
-        .await;
+        until_paused(&bed).await;
         assert_eq!(
             outcome(&bed.app, "record_other.sql", &parameters).await,
             "pending"
