@@ -104,16 +104,11 @@ pub enum LeafClientError {
     },
 }
 
-/// The HTTP client of one leaf: its connections, and its settings as far as a request needs them.
+/// The HTTP client of one leaf: its connections, and its settings.
 pub struct LeafClient {
     http: Mutex<Aging>,
     age_max: Duration,
-    /// What the next client is made of.
     leaf: Leaf,
-    base_url: Url,
-    keep_headers: Vec<String>,
-    max_response_bytes: usize,
-    proxy: Option<Url>,
 }
 
 /// A client with its connections, and when it was made.
@@ -125,7 +120,7 @@ struct Aging {
 impl fmt::Debug for LeafClient {
     /// Without the proxy, whose URL may hold a password.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let base_url = self.base_url.as_str();
+        let base_url = self.leaf.base_url.as_str();
         f.debug_struct("LeafClient")
             .field("base_url", &base_url)
             .finish_non_exhaustive()
@@ -145,10 +140,6 @@ impl LeafClient {
             }),
             age_max: AGE_MAX,
             leaf: leaf.clone(),
-            base_url: leaf.base_url.clone(),
-            keep_headers: leaf.keep_headers.clone(),
-            max_response_bytes: leaf.max_response_bytes,
-            proxy: leaf.proxy.clone(),
         })
     }
 

@@ -50,8 +50,8 @@ pub(crate) async fn attempt(
     may_send: &(dyn Fn() -> bool + Send + Sync),
 ) -> Evidence {
     let deadline = Instant::now() + timeout.min(TIMEOUT_MAX);
-    let secrets = Secrets::new(auth, client.proxy.as_ref());
-    let prepared = match prepare(&client.base_url, request, auth) {
+    let secrets = Secrets::new(auth, client.leaf.proxy.as_ref());
+    let prepared = match prepare(&client.leaf.base_url, request, auth) {
         Ok(prepared) => prepared,
         Err(NotSent::Unsendable(text)) => {
             let text = headers::cut(secrets.redact_text(text), ERROR_BYTES_MAX);
@@ -165,9 +165,9 @@ async fn answer(
     secrets: &Secrets,
 ) -> Evidence {
     let status = response.status().as_u16();
-    let kept = headers::kept(response.headers(), &client.keep_headers, secrets);
+    let kept = headers::kept(response.headers(), &client.leaf.keep_headers, secrets);
     let retry_after = headers::retry_after(response.headers());
-    let body = body::read(response, client.max_response_bytes, secrets);
+    let body = body::read(response, client.leaf.max_response_bytes, secrets);
     match timeout_at(deadline, body).await {
         Ok(Ok(body)) => Evidence::Answered(Answer {
             status,
