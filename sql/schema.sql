@@ -7,6 +7,15 @@ CREATE SCHEMA leafhopper;
 
 COMMENT ON SCHEMA leafhopper IS 'Calls to remote services, written by the app, made and recorded by leafhopper.';
 
+CREATE FUNCTION leafhopper.batch_changed() RETURNS trigger
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    AS $$
+BEGIN
+    INSERT INTO leafhopper.batch_mark (batch_id) VALUES (NEW.id);
+    RETURN NULL;
+END $$;
+
 CREATE FUNCTION leafhopper.batch_is_open(batch uuid) RETURNS boolean
     LANGUAGE sql STABLE
     SET search_path TO 'pg_catalog', 'pg_temp'
@@ -14,6 +23,16 @@ CREATE FUNCTION leafhopper.batch_is_open(batch uuid) RETURNS boolean
     SELECT NOT EXISTS (SELECT FROM leafhopper.batch b WHERE b.id = batch AND b.state <> 'open')
        AND NOT EXISTS (SELECT FROM leafhopper.finished f WHERE f.batch_id = batch AND f.fails_batch)
 $$;
+
+CREATE FUNCTION leafhopper.calls_finished() RETURNS trigger
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    AS $$
+BEGIN
+    INSERT INTO leafhopper.batch_mark (batch_id)
+    SELECT DISTINCT batch_id FROM ended WHERE batch_id IS NOT NULL;
+    RETURN NULL;
+END $$;
 
 CREATE FUNCTION leafhopper.can_be_asked_first(call bigint) RETURNS boolean
     LANGUAGE sql STABLE
@@ -53,6 +72,11 @@ BEGIN
         END IF;
         RAISE EXCEPTION 'call % is already %', call_id, final
             USING HINT = 'only a call that is not final can be cancelled', ERRCODE = 'object_not_in_prerequisite_state';
+    END IF;
+    IF d.undoes IS NOT NULL THEN
+        RAISE EXCEPTION 'call % is a compensation: it undoes the effect of call %', call_id, d.undoes
+            USING HINT = 'once it is parked or failed, waive(call_id, reason) lets the effect stand',
+                  ERRCODE = 'object_not_in_prerequisite_state';
     END IF;
     CASE d.state
         WHEN 'pending' THEN
@@ -103,7 +127,8 @@ BEGIN
         RAISE EXCEPTION 'there is no batch %', batch USING ERRCODE = 'no_data_found';
     END IF;
     INSERT INTO leafhopper.batch (id, state) VALUES (batch, 'cancelling')
-    ON CONFLICT (id) DO UPDATE SET state = 'cancelling' WHERE leafhopper.batch.state IN ('open', 'closing')
+    ON CONFLICT (id) DO UPDATE SET state = 'cancelling', changed_at = clock_timestamp(), idle_since = NULL
+     WHERE leafhopper.batch.state IN ('open', 'closing')
     RETURNING * INTO b;
     IF NOT FOUND THEN
         RAISE EXCEPTION 'batch % is already %', batch, (SELECT x.state FROM leafhopper.batch x WHERE x.id = batch)
@@ -113,6 +138,17 @@ BEGIN
     PERFORM leafhopper.wake();
     RETURN 'cancelling';
 END $$;
+
+CREATE FUNCTION leafhopper.compensation_confirmed() RETURNS trigger
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    AS $_$
+BEGIN
+    UPDATE leafhopper.result SET undone_at = clock_timestamp()
+     WHERE leaf = NEW.leaf AND key = regexp_replace(NEW.key, ':undo:[0-9]+$', '')
+       AND generation::text = substring(NEW.key FROM ':undo:([0-9]+)$') AND undone_at IS NULL;
+    RETURN NULL;
+END $_$;
 
 CREATE FUNCTION leafhopper.confirm(leaf text, key text, status integer DEFAULT 200, body jsonb DEFAULT NULL::jsonb) RETURNS boolean
     LANGUAGE sql SECURITY DEFINER
@@ -150,18 +186,23 @@ CREATE FUNCTION leafhopper.failure_cancels(batch uuid, run_when text) RETURNS bo
     SET search_path TO 'pg_catalog', 'pg_temp'
     AS $$
     SELECT batch IS NOT NULL AND run_when = 'ready'
-       AND NOT coalesce((SELECT b.allow_failures OR b.state <> 'open'
+       AND NOT coalesce((SELECT b.allow_failures OR b.state NOT IN ('open', 'closing')
                            FROM leafhopper.batch b WHERE b.id = batch), false)
 $$;
 
 CREATE FUNCTION leafhopper.forget(leaf text, key text) RETURNS text
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp'
-    AS $$
+    AS $_$
 #variable_conflict use_column
 DECLARE
     blocker record;
+    moot    record;
 BEGIN
+    IF key ~ ':undo:[0-9]+$' THEN
+        RAISE EXCEPTION 'key "%" is a compensation''s; what it did is no effect that could be forgotten', key
+            USING HINT = 'name the key without ":undo:" and its number', ERRCODE = 'invalid_parameter_value';
+    END IF;
     SELECT d.call_id, d.state INTO blocker FROM leafhopper.dispatch d
      WHERE d.leaf = forget.leaf AND d.key = forget.key AND d.state IN ('dispatching', 'in_doubt', 'parked') LIMIT 1;
     IF FOUND THEN
@@ -174,8 +215,20 @@ BEGIN
         RAISE EXCEPTION 'no effect stands for leaf "%", key "%"', leaf, key
             USING HINT = 'look into leafhopper.result for the keys that have one', ERRCODE = 'no_data_found';
     END IF;
+    -- What was about to undo it has nothing left to do. One that was claimed since the look above is under way.
+    FOR moot IN
+        SELECT d.call_id, d.state, o.key FROM leafhopper.dispatch d JOIN leafhopper.outbox o ON o.id = d.call_id
+         WHERE d.leaf = forget.leaf AND d.key = forget.key AND d.undoes IS NOT NULL
+         ORDER BY d.call_id FOR UPDATE OF d
+    LOOP
+        IF moot.state <> 'pending' THEN
+            RAISE EXCEPTION 'call % of leaf "%", key "%" is %; its effect can''t be forgotten now', moot.call_id, leaf, key, moot.state
+                USING HINT = 'wait until it is final, or resolve it first', ERRCODE = 'object_in_use';
+        END IF;
+        PERFORM leafhopper.take_word(leaf, moot.key, 200, NULL, 'application');
+    END LOOP;
     RETURN 'forgotten';
-END $$;
+END $_$;
 
 CREATE FUNCTION leafhopper.is_told(call bigint, attempt integer, class text, status integer, error text) RETURNS boolean
     LANGUAGE sql
@@ -184,6 +237,23 @@ CREATE FUNCTION leafhopper.is_told(call bigint, attempt integer, class text, sta
     SELECT EXISTS (SELECT FROM leafhopper.attempt a
                     WHERE a.call_id = call AND a.attempt = is_told.attempt AND a.class = is_told.class
                       AND a.status IS NOT DISTINCT FROM is_told.status AND a.error IS NOT DISTINCT FROM is_told.error)
+$$;
+
+CREATE FUNCTION leafhopper.may_run_again(call bigint) RETURNS boolean
+    LANGUAGE sql
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    AS $$
+    SELECT CASE WHEN o.batch_id IS NULL THEN true
+                WHEN o.run_when = 'ready' THEN leafhopper.batch_is_open(o.batch_id)
+                WHEN o.undoes IS NOT NULL THEN b.state = 'compensating'
+                WHEN o.run_when = 'batch_settled' THEN b.last_phase_at IS NOT NULL
+                ELSE b.state = CASE o.run_when WHEN 'batch_succeeded' THEN 'succeeded' ELSE 'cancelled' END
+                     AND (b.last_phase_at IS NULL
+                          OR NOT EXISTS (SELECT FROM leafhopper.outbox x
+                                          WHERE x.batch_id = o.batch_id AND x.run_when = 'batch_settled'))
+           END IS TRUE
+      FROM leafhopper.outbox o LEFT JOIN leafhopper.batch b ON b.id = o.batch_id
+     WHERE o.id = call
 $$;
 
 CREATE FUNCTION leafhopper.note(action text, call_id bigint, batch_id uuid, leaf text, reason text) RETURNS void
@@ -200,16 +270,18 @@ CREATE FUNCTION leafhopper.outbox_inserted() RETURNS trigger
     SET search_path TO 'pg_catalog', 'pg_temp'
     AS $_$
 BEGIN
-    INSERT INTO leafhopper.dispatch (call_id, leaf, key, ordering_key, batch_id, run_when, priority,
+    INSERT INTO leafhopper.dispatch (call_id, leaf, key, ordering_key, batch_id, run_when, undoes, priority,
                                      credential, timeout, deadline, held, due_at, enqueued_at)
     SELECT id, leaf,
            CASE WHEN undoes IS NULL THEN key ELSE regexp_replace(key, ':undo:[0-9]+$', '') END,
-           ordering_key, batch_id, run_when, priority, credential, timeout,
+           ordering_key, batch_id, run_when, undoes, priority, credential, timeout,
            nullif(deadline, 'infinity'),
            CASE WHEN run_when <> 'ready' THEN 'batch' WHEN ordering_key IS NOT NULL THEN 'arrived' END,
            CASE WHEN not_before > clock_timestamp() THEN not_before END,
            clock_timestamp()
       FROM inserted;
+    INSERT INTO leafhopper.batch_mark (batch_id)
+    SELECT DISTINCT batch_id FROM inserted WHERE batch_id IS NOT NULL;
     PERFORM leafhopper.wake();
     RETURN NULL;
 END $_$;
@@ -235,23 +307,41 @@ BEGIN
         RAISE EXCEPTION 'call % is not parked but %', call_id, other
             USING HINT = 'only a parked call waits for this word', ERRCODE = 'object_not_in_prerequisite_state';
     END IF;
+    IF d.undoes IS NOT NULL AND NOT send THEN
+        RAISE EXCEPTION 'call % is a compensation: without it, the effect of call % stands', call_id, d.undoes
+            USING HINT = 'waive(call_id, reason) lets the effect stand', ERRCODE = 'object_not_in_prerequisite_state';
+    END IF;
     PERFORM leafhopper.note('resolve_not_executed', d.call_id, d.batch_id, d.leaf, reason);
     IF d.deadline <= clock_timestamp() THEN
         PERFORM leafhopper.end_call(d.call_id, 'expired', reason);
         PERFORM leafhopper.wake();
         RETURN 'expired';
     ELSIF NOT send OR d.cancel_requested IS NOT NULL
-          OR (d.batch_id IS NOT NULL AND NOT leafhopper.batch_is_open(d.batch_id)) THEN
+          OR (d.batch_id IS NOT NULL AND d.run_when = 'ready' AND NOT leafhopper.batch_is_open(d.batch_id)) THEN
         PERFORM leafhopper.end_call(d.call_id, 'cancelled', reason);
         PERFORM leafhopper.wake();
         RETURN 'cancelled';
     END IF;
+    -- A compensation whose request could not be made gets a new one, of what is configured by now.
+    IF d.reason = 'template' AND d.undoes IS NOT NULL THEN
+        INSERT INTO leafhopper.batch_mark (batch_id) VALUES (d.batch_id);
+    END IF;
     UPDATE leafhopper.dispatch x
-       SET state = 'pending', due_at = clock_timestamp(), reason = NULL, in_doubt_since = NULL, resend = false,
+       SET state = 'pending', held = CASE WHEN d.reason = 'template' AND d.undoes IS NOT NULL THEN 'batch' END,
+           due_at = clock_timestamp(), reason = NULL, in_doubt_since = NULL, resend = false,
            crashes = 0, probes = 0, give_up_at = NULL, first_claimed_at = NULL
      WHERE x.call_id = d.call_id;
     PERFORM leafhopper.wake();
     RETURN 'pending';
+END $$;
+
+CREATE FUNCTION leafhopper.result_changed() RETURNS trigger
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    AS $$
+BEGIN
+    INSERT INTO leafhopper.batch_mark (batch_id) VALUES (NEW.batch_id);
+    RETURN NULL;
 END $$;
 
 CREATE FUNCTION leafhopper.retry(call_id bigint, reason text) RETURNS text
@@ -262,6 +352,7 @@ CREATE FUNCTION leafhopper.retry(call_id bigint, reason text) RETURNS text
 DECLARE
     f     leafhopper.finished;
     o     leafhopper.outbox;
+    b     leafhopper.batch;
     other text;
 BEGIN
     IF coalesce(btrim(reason), '') = '' THEN
@@ -276,19 +367,29 @@ BEGIN
         RAISE EXCEPTION 'call % has not failed but is %', call_id, other
             USING HINT = 'only a failed call can be retried', ERRCODE = 'object_not_in_prerequisite_state';
     END IF;
-    IF f.batch_id IS NOT NULL AND NOT leafhopper.batch_is_open(f.batch_id) THEN
-        RAISE EXCEPTION 'batch % of call % is no longer open', f.batch_id, call_id
-            USING HINT = 'insert the work anew in another batch', ERRCODE = 'object_not_in_prerequisite_state';
-    END IF;
     SELECT * INTO o FROM leafhopper.outbox x WHERE x.id = retry.call_id;
+    IF f.batch_id IS NOT NULL THEN
+        -- Whoever closes the batch meanwhile is waited for, and waits for this.
+        SELECT * INTO b FROM leafhopper.batch x WHERE x.id = f.batch_id FOR UPDATE;
+        IF NOT leafhopper.may_run_again(o.id) THEN
+            RAISE EXCEPTION 'batch % of call % is %', f.batch_id, call_id,
+                            CASE o.run_when WHEN 'ready' THEN 'no longer open' ELSE b.state || ': the phase of this call is over' END
+                USING HINT = 'insert the work anew in another batch', ERRCODE = 'object_not_in_prerequisite_state';
+        END IF;
+        UPDATE leafhopper.batch x SET finished_at = NULL WHERE x.id = f.batch_id AND x.finished_at IS NOT NULL;
+        INSERT INTO leafhopper.batch_mark (batch_id) VALUES (f.batch_id);
+    END IF;
     PERFORM leafhopper.note('retry', o.id, o.batch_id, o.leaf, reason);
     DELETE FROM leafhopper.finished x WHERE x.call_id = retry.call_id;
     DELETE FROM leafhopper.order_hold h WHERE h.head = retry.call_id;
-    INSERT INTO leafhopper.dispatch (call_id, leaf, key, ordering_key, batch_id, run_when, priority, credential,
+    INSERT INTO leafhopper.dispatch (call_id, leaf, key, ordering_key, batch_id, run_when, undoes, priority, credential,
                                      timeout, deadline, held, due_at, enqueued_at, tries, last_status, last_error)
     VALUES (o.id, o.leaf, CASE WHEN o.undoes IS NULL THEN o.key ELSE regexp_replace(o.key, ':undo:[0-9]+$', '') END,
-            o.ordering_key, o.batch_id, o.run_when, o.priority, o.credential, o.timeout, nullif(o.deadline, 'infinity'),
-            CASE WHEN o.ordering_key IS NOT NULL THEN 'arrived' END, clock_timestamp(), clock_timestamp(),
+            o.ordering_key, o.batch_id, o.run_when, o.undoes, o.priority, o.credential, o.timeout,
+            nullif(o.deadline, 'infinity'),
+            -- A compensation's request is made anew, of what is configured by now.
+            CASE WHEN o.undoes IS NOT NULL THEN 'batch' WHEN o.ordering_key IS NOT NULL THEN 'arrived' END,
+            clock_timestamp(), clock_timestamp(),
             coalesce((SELECT max(a.attempt) FROM leafhopper.attempt a WHERE a.call_id = o.id), 0),
             f.last_status, f.last_error);
     PERFORM leafhopper.wake();
@@ -350,8 +451,9 @@ BEGIN
       FROM leafhopper.result r
      WHERE r.leaf = take_word.leaf AND r.key = take_word.key AND r.undone_at IS NOT NULL;
 
-    INSERT INTO leafhopper.result (leaf, key, generation, call_id, attempts, status, body, source)
+    INSERT INTO leafhopper.result (leaf, key, generation, call_id, batch_id, attempts, status, body, source)
     SELECT take_word.leaf, take_word.key, gen, owner_call,
+           (SELECT o.batch_id FROM leafhopper.outbox o WHERE o.id = owner_call),
            coalesce((SELECT d.attempts FROM leafhopper.dispatch d WHERE d.call_id = owner_call),
                     (SELECT f.attempts FROM leafhopper.finished f WHERE f.call_id = owner_call), 0),
            take_word.status, take_word.body, take_word.source
@@ -371,7 +473,8 @@ BEGIN
     DELETE FROM leafhopper.order_hold h WHERE h.head = owner_call;
     IF ended.fails_batch THEN
         INSERT INTO leafhopper.batch (id, state) VALUES (ended.batch_id, 'cancelling')
-        ON CONFLICT (id) DO UPDATE SET state = 'cancelling' WHERE leafhopper.batch.state IN ('open', 'closing');
+        ON CONFLICT (id) DO UPDATE SET state = 'cancelling', changed_at = clock_timestamp()
+          WHERE leafhopper.batch.state IN ('open', 'closing');
     END IF;
 
     FOR live IN
@@ -391,6 +494,45 @@ BEGIN
     END LOOP;
     PERFORM leafhopper.wake();
     RETURN recorded;
+END $$;
+
+CREATE FUNCTION leafhopper.waive(call_id bigint, reason text) RETURNS text
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    AS $$
+#variable_conflict use_column
+DECLARE
+    o     leafhopper.outbox;
+    other text;
+BEGIN
+    IF coalesce(btrim(reason), '') = '' THEN
+        RAISE EXCEPTION 'waive() of call % needs a reason', call_id USING ERRCODE = 'invalid_parameter_value';
+    END IF;
+    SELECT * INTO o FROM leafhopper.outbox x WHERE x.id = waive.call_id;
+    IF NOT FOUND THEN
+        RAISE EXCEPTION 'there is no call %', call_id USING ERRCODE = 'no_data_found';
+    ELSIF o.undoes IS NULL THEN
+        RAISE EXCEPTION 'call % is no compensation', call_id
+            USING HINT = 'waive the compensation that failed or is parked; the batch shows it', ERRCODE = 'object_not_in_prerequisite_state';
+    END IF;
+    PERFORM FROM leafhopper.dispatch d WHERE d.call_id = waive.call_id AND d.state = 'parked' FOR UPDATE;
+    IF FOUND THEN
+        PERFORM leafhopper.end_call(o.id, 'cancelled', 'waived');
+    ELSE
+        UPDATE leafhopper.finished f SET state = 'cancelled', reason = 'waived'
+         WHERE f.call_id = waive.call_id AND f.state <> 'confirmed' AND f.reason IS DISTINCT FROM 'waived';
+        IF NOT FOUND THEN
+            SELECT CASE WHEN c.reason = 'waived' THEN c.reason ELSE c.state END INTO other
+              FROM leafhopper.call c WHERE c.id = waive.call_id;
+            RAISE EXCEPTION 'call % is neither failed nor parked but %', call_id, other
+                USING HINT = 'only a compensation that has come to nothing can be waived',
+                      ERRCODE = 'object_not_in_prerequisite_state';
+        END IF;
+        INSERT INTO leafhopper.batch_mark (batch_id) VALUES (o.batch_id);
+    END IF;
+    PERFORM leafhopper.note('waive', o.id, o.batch_id, o.leaf, reason);
+    PERFORM leafhopper.wake();
+    RETURN 'cancelled';
 END $$;
 
 CREATE FUNCTION leafhopper.wake() RETURNS void
@@ -447,9 +589,27 @@ CREATE TABLE leafhopper.batch (
     undo_order text DEFAULT 'newest_first'::text NOT NULL,
     created_at timestamp with time zone DEFAULT now() NOT NULL,
     state text DEFAULT 'open'::text NOT NULL,
+    changed_at timestamp with time zone DEFAULT now() NOT NULL,
+    idle_since timestamp with time zone,
+    last_phase_at timestamp with time zone,
     finished_at timestamp with time zone,
     CONSTRAINT batch_state_is_known CHECK ((state = ANY (ARRAY['open'::text, 'closing'::text, 'succeeded'::text, 'cancelling'::text, 'compensating'::text, 'cancelled'::text, 'finished'::text]))),
     CONSTRAINT undo_order_is_newest_first_or_any CHECK ((undo_order = ANY (ARRAY['newest_first'::text, 'any'::text])))
+);
+
+CREATE TABLE leafhopper.batch_mark (
+    id bigint NOT NULL,
+    batch_id uuid NOT NULL
+)
+WITH (autovacuum_vacuum_scale_factor='0.05', autovacuum_vacuum_threshold='1000');
+
+ALTER TABLE leafhopper.batch_mark ALTER COLUMN id ADD GENERATED ALWAYS AS IDENTITY (
+    SEQUENCE NAME leafhopper.batch_mark_id_seq
+    START WITH 1
+    INCREMENT BY 1
+    NO MINVALUE
+    NO MAXVALUE
+    CACHE 1
 );
 
 CREATE TABLE leafhopper.dispatch (
@@ -459,6 +619,7 @@ CREATE TABLE leafhopper.dispatch (
     ordering_key text,
     batch_id uuid,
     run_when text NOT NULL,
+    undoes bigint,
     priority smallint NOT NULL,
     credential text,
     timeout interval,
@@ -479,6 +640,7 @@ CREATE TABLE leafhopper.dispatch (
     give_up_at timestamp with time zone,
     in_doubt_since timestamp with time zone,
     resend boolean DEFAULT false NOT NULL,
+    resend_asks boolean DEFAULT false NOT NULL,
     exists_said boolean DEFAULT false NOT NULL,
     suspect boolean DEFAULT false NOT NULL,
     cancel_requested text,
@@ -588,7 +750,7 @@ CREATE TABLE leafhopper.outbox (
     CONSTRAINT headers_are_an_object_of_strings CHECK (((jsonb_typeof(headers) = 'object'::text) AND (NOT jsonb_path_exists(headers, '$.keyvalue()?(@."value".type() != "string")'::jsonpath, silent => true)))),
     CONSTRAINT headers_do_not_frame_or_route CHECK ((NOT jsonb_path_exists(headers, '$.keyvalue()?(@."key" like_regex "^(host|content-length|connection|keep-alive|proxy-connection|proxy-authenticate|proxy-authorization|te|trailer|transfer-encoding|upgrade|expect)$" flag "i")'::jsonpath, silent => true))),
     CONSTRAINT key_does_not_end_in_undo_and_digits CHECK (((key ~ ':undo:[0-9]+$'::text) = (undoes IS NOT NULL))),
-    CONSTRAINT key_is_1_to_200_characters CHECK (((char_length(key) >= 1) AND (char_length(key) <= 200))),
+    CONSTRAINT key_is_1_to_200_characters CHECK ((((char_length(key) >= 1) AND (char_length(key) <= 200)) OR (undoes IS NOT NULL))),
     CONSTRAINT leaf_is_1_to_100_characters CHECK (((char_length(leaf) >= 1) AND (char_length(leaf) <= 100))),
     CONSTRAINT max_attempts_is_at_least_1 CHECK ((max_attempts >= 1)),
     CONSTRAINT meta_is_an_object CHECK ((jsonb_typeof(meta) = 'object'::text)),
@@ -615,6 +777,7 @@ CREATE TABLE leafhopper.result (
     generation integer NOT NULL,
     seq bigint NOT NULL,
     call_id bigint,
+    batch_id uuid,
     attempt integer,
     attempts integer DEFAULT 0 NOT NULL,
     status integer NOT NULL,
@@ -683,11 +846,11 @@ CREATE VIEW leafhopper.call AS
                FROM leafhopper.origin
               WHERE (origin.changed_at IS NOT NULL))) THEN 'database_changed'::text
             WHEN (d.held = 'batch'::text) THEN 'waits_for_batch'::text
-            WHEN ((EXISTS ( SELECT
+            WHEN ((d.run_when = 'ready'::text) AND ((EXISTS ( SELECT
                FROM leafhopper.batch b
-              WHERE ((b.id = d.batch_id) AND (b.state <> 'open'::text)))) OR (EXISTS ( SELECT
+              WHERE ((b.id = d.batch_id) AND (b.state <> ALL (ARRAY['open'::text, 'closing'::text]))))) OR (EXISTS ( SELECT
                FROM leafhopper.finished x
-              WHERE ((x.batch_id = d.batch_id) AND x.fails_batch)))) THEN 'batch_cancelled'::text
+              WHERE ((x.batch_id = d.batch_id) AND x.fails_batch))))) THEN 'batch_cancelled'::text
             WHEN (NOT (EXISTS ( SELECT
                FROM alive a
               WHERE (a.leaves ? d.leaf)))) THEN 'leaf_unknown'::text
@@ -833,6 +996,9 @@ CREATE SEQUENCE leafhopper.sleeping_until
 ALTER TABLE ONLY leafhopper.attempt
     ADD CONSTRAINT attempt_pkey PRIMARY KEY (id);
 
+ALTER TABLE ONLY leafhopper.batch_mark
+    ADD CONSTRAINT batch_mark_pkey PRIMARY KEY (id);
+
 ALTER TABLE ONLY leafhopper.batch
     ADD CONSTRAINT batch_pkey PRIMARY KEY (id);
 
@@ -873,9 +1039,11 @@ CREATE INDEX attempt_call ON leafhopper.attempt USING btree (call_id, id);
 
 CREATE INDEX batch_live ON leafhopper.batch USING btree (state) WHERE (state = ANY (ARRAY['open'::text, 'closing'::text, 'cancelling'::text, 'compensating'::text]));
 
+CREATE INDEX batch_unfinished ON leafhopper.batch USING btree (id) WHERE ((state <> 'open'::text) AND (finished_at IS NULL));
+
 CREATE INDEX dispatch_arrived ON leafhopper.dispatch USING btree (call_id) WHERE (held = 'arrived'::text);
 
-CREATE INDEX dispatch_batch ON leafhopper.dispatch USING btree (batch_id) WHERE (batch_id IS NOT NULL);
+CREATE INDEX dispatch_batch ON leafhopper.dispatch USING btree (batch_id, run_when) WHERE (batch_id IS NOT NULL);
 
 CREATE INDEX dispatch_doubt ON leafhopper.dispatch USING btree (leaf, due_at) WHERE (state = 'in_doubt'::text);
 
@@ -905,19 +1073,39 @@ CREATE INDEX order_hold_head ON leafhopper.order_hold USING btree (head);
 
 CREATE INDEX outbox_batch ON leafhopper.outbox USING btree (batch_id) WHERE (batch_id IS NOT NULL);
 
+CREATE UNIQUE INDEX outbox_compensation ON leafhopper.outbox USING btree (leaf, key) WHERE (undoes IS NOT NULL);
+
 CREATE INDEX outbox_key ON leafhopper.outbox USING btree (leaf, key);
+
+CREATE INDEX result_batch ON leafhopper.result USING btree (batch_id, seq) WHERE ((batch_id IS NOT NULL) AND (undone_at IS NULL) AND (key !~ ':undo:[0-9]+$'::text));
 
 CREATE UNIQUE INDEX result_seq ON leafhopper.result USING btree (seq);
 
+CREATE TRIGGER batch_added AFTER INSERT ON leafhopper.batch FOR EACH ROW WHEN ((new.state <> 'open'::text)) EXECUTE FUNCTION leafhopper.batch_changed();
+
+CREATE TRIGGER batch_changed AFTER UPDATE ON leafhopper.batch FOR EACH ROW WHEN (((old.state <> new.state) OR (old.sealed <> new.sealed) OR (old.last_phase_at IS DISTINCT FROM new.last_phase_at) OR ((old.finished_at IS NOT NULL) AND (new.finished_at IS NULL)))) EXECUTE FUNCTION leafhopper.batch_changed();
+
+CREATE TRIGGER calls_finished AFTER INSERT ON leafhopper.finished REFERENCING NEW TABLE AS ended FOR EACH STATEMENT EXECUTE FUNCTION leafhopper.calls_finished();
+
+CREATE TRIGGER compensation_confirmed AFTER INSERT ON leafhopper.result FOR EACH ROW WHEN ((new.key ~ ':undo:[0-9]+$'::text)) EXECUTE FUNCTION leafhopper.compensation_confirmed();
+
 CREATE TRIGGER outbox_inserted AFTER INSERT ON leafhopper.outbox REFERENCING NEW TABLE AS inserted FOR EACH STATEMENT EXECUTE FUNCTION leafhopper.outbox_inserted();
 
+CREATE TRIGGER result_changed AFTER INSERT OR UPDATE OF undone_at ON leafhopper.result FOR EACH ROW WHEN ((new.batch_id IS NOT NULL)) EXECUTE FUNCTION leafhopper.result_changed();
+
+REVOKE ALL ON FUNCTION leafhopper.batch_changed() FROM PUBLIC;
+
 REVOKE ALL ON FUNCTION leafhopper.batch_is_open(batch uuid) FROM PUBLIC;
+
+REVOKE ALL ON FUNCTION leafhopper.calls_finished() FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION leafhopper.can_be_asked_first(call bigint) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION leafhopper.cancel(call_id bigint, reason text) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION leafhopper.cancel_batch(batch uuid, reason text) FROM PUBLIC;
+
+REVOKE ALL ON FUNCTION leafhopper.compensation_confirmed() FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION leafhopper.confirm(leaf text, key text, status integer, body jsonb) FROM PUBLIC;
 
@@ -929,11 +1117,15 @@ REVOKE ALL ON FUNCTION leafhopper.forget(leaf text, key text) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION leafhopper.is_told(call bigint, attempt integer, class text, status integer, error text) FROM PUBLIC;
 
+REVOKE ALL ON FUNCTION leafhopper.may_run_again(call bigint) FROM PUBLIC;
+
 REVOKE ALL ON FUNCTION leafhopper.note(action text, call_id bigint, batch_id uuid, leaf text, reason text) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION leafhopper.outbox_inserted() FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION leafhopper.resolve_not_executed(call_id bigint, reason text, send boolean) FROM PUBLIC;
+
+REVOKE ALL ON FUNCTION leafhopper.result_changed() FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION leafhopper.retry(call_id bigint, reason text) FROM PUBLIC;
 
@@ -942,6 +1134,8 @@ REVOKE ALL ON FUNCTION leafhopper.seal(batch uuid) FROM PUBLIC;
 REVOKE ALL ON FUNCTION leafhopper.standing(leaf text, key text) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION leafhopper.take_word(leaf text, key text, status integer, body jsonb, source text) FROM PUBLIC;
+
+REVOKE ALL ON FUNCTION leafhopper.waive(call_id bigint, reason text) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION leafhopper.wake() FROM PUBLIC;
 

@@ -9,6 +9,8 @@
 
 use std::{sync::Arc, time::Duration};
 
+use uuid::Uuid;
+
 use crate::{
     domain::call::CallId,
     metrics::Metrics,
@@ -63,6 +65,8 @@ pub(crate) enum Observation<'a> {
     Superseded { leaf: &'a str, call: CallId },
     /// A call ended without an attempt: expired, gave up, its batch was cancelled.
     Ended { leaf: &'a str, state: &'a str },
+    /// A batch has come a step further.
+    BatchMoved { batch: Uuid, state: &'a str },
     /// Calls of instances that vanished are in doubt now.
     Reclaimed { leaf: &'a str, calls: u64 },
     /// Claims that nothing was sent for were given back: their commit's reply was lost, or a stop came between.
@@ -191,6 +195,18 @@ impl Observer {
                     .with_label_values(&[leaf, state])
                     .inc();
             }
+            O::BatchMoved { batch, state } => match state {
+                "cancelling" | "compensating" | "cancelled" => tracing::info!(
+                    batch.id = %batch,
+                    batch.state = state,
+                    "batch {batch} is {state}"
+                ),
+                _ => tracing::debug!(
+                    batch.id = %batch,
+                    batch.state = state,
+                    "batch {batch} is {state}"
+                ),
+            },
             O::Reclaimed { leaf, calls } => {
                 m.attempts_total
                     .with_label_values(&[leaf, "in_doubt"])
@@ -384,6 +400,7 @@ impl Observer {
             | O::Probed { .. }
             | O::Adopted { .. }
             | O::Ended { .. }
+            | O::BatchMoved { .. }
             | O::Reclaimed { .. }
             | O::GivenBack { .. }
             | O::TakenUp { .. }

@@ -49,8 +49,9 @@ CREATE TABLE leafhopper.outbox (
 
     CONSTRAINT leaf_is_1_to_100_characters
         CHECK (char_length(leaf) BETWEEN 1 AND 100),
+    -- A compensation's key is the key that it undoes, with an end.
     CONSTRAINT key_is_1_to_200_characters
-        CHECK (char_length(key) BETWEEN 1 AND 200),
+        CHECK (char_length(key) BETWEEN 1 AND 200 OR undoes IS NOT NULL),
     CONSTRAINT key_does_not_end_in_undo_and_digits
         CHECK ((key ~ ':undo:[0-9]+$') = (undoes IS NOT NULL)),
     CONSTRAINT method_is_get_head_post_put_patch_or_delete
@@ -127,6 +128,8 @@ CREATE TABLE leafhopper.outbox (
 CREATE INDEX outbox_key ON leafhopper.outbox (leaf, key);
 -- The calls of one batch.
 CREATE INDEX outbox_batch ON leafhopper.outbox (batch_id) WHERE batch_id IS NOT NULL;
+-- An effect has one compensation, however many instances make it at once.
+CREATE UNIQUE INDEX outbox_compensation ON leafhopper.outbox (leaf, key) WHERE undoes IS NOT NULL;
 
 -- ---------------------------------------------------------------------------------------------------
 -- Where a live call stands. One narrow row for each call that is not final; deleted when it ends.
@@ -139,6 +142,8 @@ CREATE TABLE leafhopper.dispatch (
     ordering_key     text,
     batch_id         uuid,
     run_when         text        NOT NULL,
+    -- Of a compensation: the call whose effect it undoes.
+    undoes           bigint,
     priority         smallint    NOT NULL,
     credential       text,
     timeout          interval,
@@ -148,7 +153,7 @@ CREATE TABLE leafhopper.dispatch (
     --   arrived  has an ordering key and was not looked at yet
     --   order    another call of its ordering key is the head
     --   key      another call of its effect key is under way, in doubt or parked
-    --   batch    a follow-up whose phase has not begun
+    --   batch    a follow-up whose phase has not begun, or a compensation whose request is to be made anew
     held             text,
     -- NULL: due since it was enqueued ("fresh"). In doubt: when it is looked at next.
     due_at           timestamptz,
@@ -170,6 +175,8 @@ CREATE TABLE leafhopper.dispatch (
     in_doubt_since   timestamptz,
     -- In doubt and to be resolved by sending the same request again.
     resend           boolean     NOT NULL DEFAULT false,
+    -- Its batch is cancelled, and the resend is the question whether it was executed: what it confirms is undone.
+    resend_asks      boolean     NOT NULL DEFAULT false,
     -- The leaf has said that the effect exists, without showing it.
     exists_said      boolean     NOT NULL DEFAULT false,
     -- It was pending when the database lost commits: when its turn comes, the leaf is asked first.
@@ -217,8 +224,8 @@ CREATE INDEX dispatch_arrived ON leafhopper.dispatch (call_id) WHERE held = 'arr
 -- Expirer: what ends by itself while it waits.
 CREATE INDEX dispatch_ends ON leafhopper.dispatch (least(deadline, give_up_at))
     WHERE state = 'pending' AND (deadline IS NOT NULL OR give_up_at IS NOT NULL);
--- Batch sweep.
-CREATE INDEX dispatch_batch ON leafhopper.dispatch (batch_id) WHERE batch_id IS NOT NULL;
+-- What of a batch is live.
+CREATE INDEX dispatch_batch ON leafhopper.dispatch (batch_id, run_when) WHERE batch_id IS NOT NULL;
 
 -- ---------------------------------------------------------------------------------------------------
 -- Every final call that has no result of its own.
@@ -264,6 +271,8 @@ CREATE TABLE leafhopper.result (
     generation   integer     NOT NULL,
     seq          bigint      GENERATED ALWAYS AS IDENTITY,
     call_id      bigint,
+    -- The batch of that call.
+    batch_id     uuid,
     -- The number of the attempt that was confirmed, where one was.
     attempt      integer,
     attempts     integer     NOT NULL DEFAULT 0,
@@ -291,6 +300,9 @@ CREATE TABLE leafhopper.result (
 );
 
 CREATE UNIQUE INDEX result_seq ON leafhopper.result (seq);
+-- The teardown of a batch: what of it stands, the newest first. The word of a compensation is no effect.
+CREATE INDEX result_batch ON leafhopper.result (batch_id, seq)
+    WHERE batch_id IS NOT NULL AND undone_at IS NULL AND key !~ ':undo:[0-9]+$';
 
 -- ---------------------------------------------------------------------------------------------------
 -- The history that people read: attempts that did not confirm, and second confirmations.
@@ -324,6 +336,12 @@ CREATE TABLE leafhopper.batch (
     undo_order     text        NOT NULL DEFAULT 'newest_first',
     created_at     timestamptz NOT NULL DEFAULT now(),
     state          text        NOT NULL DEFAULT 'open',
+    changed_at     timestamptz NOT NULL DEFAULT now(),
+    -- Since when an unsealed one has had no call that is not final.
+    idle_since     timestamptz,
+    -- When its last phase began, the 'batch_settled' calls.
+    last_phase_at  timestamptz,
+    -- All its calls are final; it takes no more.
     finished_at    timestamptz,
 
     CONSTRAINT undo_order_is_newest_first_or_any
@@ -333,6 +351,15 @@ CREATE TABLE leafhopper.batch (
 );
 
 CREATE INDEX batch_live ON leafhopper.batch (state) WHERE state IN ('open', 'closing', 'cancelling', 'compensating');
+-- Those that are on their way to their end, walked through by the batcher.
+CREATE INDEX batch_unfinished ON leafhopper.batch (id) WHERE state <> 'open' AND finished_at IS NULL;
+
+-- Batches to be looked at. Whatever changes a batch or ends one of its calls leaves a mark in its own transaction, so
+-- the look that finds the mark sees the change. Insert and delete only: no mark waits for another's.
+CREATE TABLE leafhopper.batch_mark (
+    id       bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    batch_id uuid   NOT NULL
+) WITH (autovacuum_vacuum_scale_factor = 0.05, autovacuum_vacuum_threshold = 1000);
 
 -- ---------------------------------------------------------------------------------------------------
 -- The sidecars, and what people told them.

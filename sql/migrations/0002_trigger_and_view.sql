@@ -29,16 +29,18 @@ END $$;
 CREATE FUNCTION leafhopper.outbox_inserted() RETURNS trigger
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
-    INSERT INTO leafhopper.dispatch (call_id, leaf, key, ordering_key, batch_id, run_when, priority,
+    INSERT INTO leafhopper.dispatch (call_id, leaf, key, ordering_key, batch_id, run_when, undoes, priority,
                                      credential, timeout, deadline, held, due_at, enqueued_at)
     SELECT id, leaf,
            CASE WHEN undoes IS NULL THEN key ELSE regexp_replace(key, ':undo:[0-9]+$', '') END,
-           ordering_key, batch_id, run_when, priority, credential, timeout,
+           ordering_key, batch_id, run_when, undoes, priority, credential, timeout,
            nullif(deadline, 'infinity'),
            CASE WHEN run_when <> 'ready' THEN 'batch' WHEN ordering_key IS NOT NULL THEN 'arrived' END,
            CASE WHEN not_before > clock_timestamp() THEN not_before END,
            clock_timestamp()
       FROM inserted;
+    INSERT INTO leafhopper.batch_mark (batch_id)
+    SELECT DISTINCT batch_id FROM inserted WHERE batch_id IS NOT NULL;
     PERFORM leafhopper.wake();
     RETURN NULL;
 END $$;
@@ -47,6 +49,56 @@ END $$;
 CREATE TRIGGER outbox_inserted AFTER INSERT ON leafhopper.outbox
     REFERENCING NEW TABLE AS inserted
     FOR EACH STATEMENT EXECUTE FUNCTION leafhopper.outbox_inserted();
+
+-- ---------------------------------------------------------------------------------------------------
+-- What follows from a change in its own transaction, whoever makes it: marks of the batch, and the undoing of what a
+-- compensation's word undoes.
+-- ---------------------------------------------------------------------------------------------------
+CREATE FUNCTION leafhopper.batch_changed() RETURNS trigger
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    INSERT INTO leafhopper.batch_mark (batch_id) VALUES (NEW.id);
+    RETURN NULL;
+END $$;
+
+CREATE FUNCTION leafhopper.result_changed() RETURNS trigger
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    INSERT INTO leafhopper.batch_mark (batch_id) VALUES (NEW.batch_id);
+    RETURN NULL;
+END $$;
+
+CREATE FUNCTION leafhopper.calls_finished() RETURNS trigger
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    INSERT INTO leafhopper.batch_mark (batch_id)
+    SELECT DISTINCT batch_id FROM ended WHERE batch_id IS NOT NULL;
+    RETURN NULL;
+END $$;
+
+CREATE FUNCTION leafhopper.compensation_confirmed() RETURNS trigger
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    UPDATE leafhopper.result SET undone_at = clock_timestamp()
+     WHERE leaf = NEW.leaf AND key = regexp_replace(NEW.key, ':undo:[0-9]+$', '')
+       AND generation::text = substring(NEW.key FROM ':undo:([0-9]+)$') AND undone_at IS NULL;
+    RETURN NULL;
+END $$;
+
+CREATE TRIGGER result_changed AFTER INSERT OR UPDATE OF undone_at ON leafhopper.result
+    FOR EACH ROW WHEN (NEW.batch_id IS NOT NULL) EXECUTE FUNCTION leafhopper.result_changed();
+CREATE TRIGGER compensation_confirmed AFTER INSERT ON leafhopper.result
+    FOR EACH ROW WHEN (NEW.key ~ ':undo:[0-9]+$') EXECUTE FUNCTION leafhopper.compensation_confirmed();
+CREATE TRIGGER calls_finished AFTER INSERT ON leafhopper.finished
+    REFERENCING NEW TABLE AS ended
+    FOR EACH STATEMENT EXECUTE FUNCTION leafhopper.calls_finished();
+CREATE TRIGGER batch_added AFTER INSERT ON leafhopper.batch
+    FOR EACH ROW WHEN (NEW.state <> 'open') EXECUTE FUNCTION leafhopper.batch_changed();
+CREATE TRIGGER batch_changed AFTER UPDATE ON leafhopper.batch
+    FOR EACH ROW WHEN (OLD.state <> NEW.state OR OLD.sealed <> NEW.sealed
+                       OR OLD.last_phase_at IS DISTINCT FROM NEW.last_phase_at
+                       OR (OLD.finished_at IS NOT NULL AND NEW.finished_at IS NULL))
+    EXECUTE FUNCTION leafhopper.batch_changed();
 
 -- ---------------------------------------------------------------------------------------------------
 -- Small rules that functions and queries share.
@@ -63,7 +115,7 @@ $$;
 CREATE FUNCTION leafhopper.failure_cancels(batch uuid, run_when text) RETURNS boolean
 LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
     SELECT batch IS NOT NULL AND run_when = 'ready'
-       AND NOT coalesce((SELECT b.allow_failures OR b.state <> 'open'
+       AND NOT coalesce((SELECT b.allow_failures OR b.state NOT IN ('open', 'closing')
                            FROM leafhopper.batch b WHERE b.id = batch), false)
 $$;
 
@@ -118,8 +170,9 @@ SELECT o.id, o.leaf, o.key, o.method, o.path, o.headers, o.body, o.body_raw, o.c
            WHEN EXISTS (SELECT FROM leafhopper.origin WHERE changed_at IS NOT NULL) THEN 'database_changed'
            WHEN d.held = 'batch' THEN 'waits_for_batch'
            -- batch_is_open() would need a right of the reader's own; tables are read with the view's.
-           WHEN EXISTS (SELECT FROM leafhopper.batch b WHERE b.id = d.batch_id AND b.state <> 'open')
-             OR EXISTS (SELECT FROM leafhopper.finished x WHERE x.batch_id = d.batch_id AND x.fails_batch)
+           WHEN d.run_when = 'ready'
+                AND (EXISTS (SELECT FROM leafhopper.batch b WHERE b.id = d.batch_id AND b.state NOT IN ('open', 'closing'))
+                     OR EXISTS (SELECT FROM leafhopper.finished x WHERE x.batch_id = d.batch_id AND x.fails_batch))
                THEN 'batch_cancelled'
            WHEN NOT EXISTS (SELECT FROM alive a WHERE a.leaves ? d.leaf) THEN 'leaf_unknown'
            WHEN EXISTS (SELECT FROM leafhopper.leaf_control c WHERE c.leaf = d.leaf AND c.paused) THEN 'leaf_paused'

@@ -71,8 +71,9 @@ BEGIN
       FROM leafhopper.result r
      WHERE r.leaf = take_word.leaf AND r.key = take_word.key AND r.undone_at IS NOT NULL;
 
-    INSERT INTO leafhopper.result (leaf, key, generation, call_id, attempts, status, body, source)
+    INSERT INTO leafhopper.result (leaf, key, generation, call_id, batch_id, attempts, status, body, source)
     SELECT take_word.leaf, take_word.key, gen, owner_call,
+           (SELECT o.batch_id FROM leafhopper.outbox o WHERE o.id = owner_call),
            coalesce((SELECT d.attempts FROM leafhopper.dispatch d WHERE d.call_id = owner_call),
                     (SELECT f.attempts FROM leafhopper.finished f WHERE f.call_id = owner_call), 0),
            take_word.status, take_word.body, take_word.source
@@ -92,7 +93,8 @@ BEGIN
     DELETE FROM leafhopper.order_hold h WHERE h.head = owner_call;
     IF ended.fails_batch THEN
         INSERT INTO leafhopper.batch (id, state) VALUES (ended.batch_id, 'cancelling')
-        ON CONFLICT (id) DO UPDATE SET state = 'cancelling' WHERE leafhopper.batch.state IN ('open', 'closing');
+        ON CONFLICT (id) DO UPDATE SET state = 'cancelling', changed_at = clock_timestamp()
+          WHERE leafhopper.batch.state IN ('open', 'closing');
     END IF;
 
     FOR live IN
@@ -125,7 +127,12 @@ LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 #variable_conflict use_column
 DECLARE
     blocker record;
+    moot    record;
 BEGIN
+    IF key ~ ':undo:[0-9]+$' THEN
+        RAISE EXCEPTION 'key "%" is a compensation''s; what it did is no effect that could be forgotten', key
+            USING HINT = 'name the key without ":undo:" and its number', ERRCODE = 'invalid_parameter_value';
+    END IF;
     SELECT d.call_id, d.state INTO blocker FROM leafhopper.dispatch d
      WHERE d.leaf = forget.leaf AND d.key = forget.key AND d.state IN ('dispatching', 'in_doubt', 'parked') LIMIT 1;
     IF FOUND THEN
@@ -138,6 +145,18 @@ BEGIN
         RAISE EXCEPTION 'no effect stands for leaf "%", key "%"', leaf, key
             USING HINT = 'look into leafhopper.result for the keys that have one', ERRCODE = 'no_data_found';
     END IF;
+    -- What was about to undo it has nothing left to do. One that was claimed since the look above is under way.
+    FOR moot IN
+        SELECT d.call_id, d.state, o.key FROM leafhopper.dispatch d JOIN leafhopper.outbox o ON o.id = d.call_id
+         WHERE d.leaf = forget.leaf AND d.key = forget.key AND d.undoes IS NOT NULL
+         ORDER BY d.call_id FOR UPDATE OF d
+    LOOP
+        IF moot.state <> 'pending' THEN
+            RAISE EXCEPTION 'call % of leaf "%", key "%" is %; its effect can''t be forgotten now', moot.call_id, leaf, key, moot.state
+                USING HINT = 'wait until it is final, or resolve it first', ERRCODE = 'object_in_use';
+        END IF;
+        PERFORM leafhopper.take_word(leaf, moot.key, 200, NULL, 'application');
+    END LOOP;
     RETURN 'forgotten';
 END $$;
 
@@ -162,6 +181,11 @@ BEGIN
         END IF;
         RAISE EXCEPTION 'call % is already %', call_id, final
             USING HINT = 'only a call that is not final can be cancelled', ERRCODE = 'object_not_in_prerequisite_state';
+    END IF;
+    IF d.undoes IS NOT NULL THEN
+        RAISE EXCEPTION 'call % is a compensation: it undoes the effect of call %', call_id, d.undoes
+            USING HINT = 'once it is parked or failed, waive(call_id, reason) lets the effect stand',
+                  ERRCODE = 'object_not_in_prerequisite_state';
     END IF;
     CASE d.state
         WHEN 'pending' THEN
@@ -216,24 +240,49 @@ BEGIN
         RAISE EXCEPTION 'call % is not parked but %', call_id, other
             USING HINT = 'only a parked call waits for this word', ERRCODE = 'object_not_in_prerequisite_state';
     END IF;
+    IF d.undoes IS NOT NULL AND NOT send THEN
+        RAISE EXCEPTION 'call % is a compensation: without it, the effect of call % stands', call_id, d.undoes
+            USING HINT = 'waive(call_id, reason) lets the effect stand', ERRCODE = 'object_not_in_prerequisite_state';
+    END IF;
     PERFORM leafhopper.note('resolve_not_executed', d.call_id, d.batch_id, d.leaf, reason);
     IF d.deadline <= clock_timestamp() THEN
         PERFORM leafhopper.end_call(d.call_id, 'expired', reason);
         PERFORM leafhopper.wake();
         RETURN 'expired';
     ELSIF NOT send OR d.cancel_requested IS NOT NULL
-          OR (d.batch_id IS NOT NULL AND NOT leafhopper.batch_is_open(d.batch_id)) THEN
+          OR (d.batch_id IS NOT NULL AND d.run_when = 'ready' AND NOT leafhopper.batch_is_open(d.batch_id)) THEN
         PERFORM leafhopper.end_call(d.call_id, 'cancelled', reason);
         PERFORM leafhopper.wake();
         RETURN 'cancelled';
     END IF;
+    -- A compensation whose request could not be made gets a new one, of what is configured by now.
+    IF d.reason = 'template' AND d.undoes IS NOT NULL THEN
+        INSERT INTO leafhopper.batch_mark (batch_id) VALUES (d.batch_id);
+    END IF;
     UPDATE leafhopper.dispatch x
-       SET state = 'pending', due_at = clock_timestamp(), reason = NULL, in_doubt_since = NULL, resend = false,
+       SET state = 'pending', held = CASE WHEN d.reason = 'template' AND d.undoes IS NOT NULL THEN 'batch' END,
+           due_at = clock_timestamp(), reason = NULL, in_doubt_since = NULL, resend = false,
            crashes = 0, probes = 0, give_up_at = NULL, first_claimed_at = NULL
      WHERE x.call_id = d.call_id;
     PERFORM leafhopper.wake();
     RETURN 'pending';
 END $$;
+
+-- Is the phase of this call's batch still under way, so that it may be sent again?
+CREATE FUNCTION leafhopper.may_run_again(call bigint) RETURNS boolean
+LANGUAGE sql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
+    SELECT CASE WHEN o.batch_id IS NULL THEN true
+                WHEN o.run_when = 'ready' THEN leafhopper.batch_is_open(o.batch_id)
+                WHEN o.undoes IS NOT NULL THEN b.state = 'compensating'
+                WHEN o.run_when = 'batch_settled' THEN b.last_phase_at IS NOT NULL
+                ELSE b.state = CASE o.run_when WHEN 'batch_succeeded' THEN 'succeeded' ELSE 'cancelled' END
+                     AND (b.last_phase_at IS NULL
+                          OR NOT EXISTS (SELECT FROM leafhopper.outbox x
+                                          WHERE x.batch_id = o.batch_id AND x.run_when = 'batch_settled'))
+           END IS TRUE
+      FROM leafhopper.outbox o LEFT JOIN leafhopper.batch b ON b.id = o.batch_id
+     WHERE o.id = call
+$$;
 
 CREATE FUNCTION leafhopper.retry(call_id bigint, reason text) RETURNS text
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
@@ -241,6 +290,7 @@ LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     f     leafhopper.finished;
     o     leafhopper.outbox;
+    b     leafhopper.batch;
     other text;
 BEGIN
     IF coalesce(btrim(reason), '') = '' THEN
@@ -255,23 +305,71 @@ BEGIN
         RAISE EXCEPTION 'call % has not failed but is %', call_id, other
             USING HINT = 'only a failed call can be retried', ERRCODE = 'object_not_in_prerequisite_state';
     END IF;
-    IF f.batch_id IS NOT NULL AND NOT leafhopper.batch_is_open(f.batch_id) THEN
-        RAISE EXCEPTION 'batch % of call % is no longer open', f.batch_id, call_id
-            USING HINT = 'insert the work anew in another batch', ERRCODE = 'object_not_in_prerequisite_state';
-    END IF;
     SELECT * INTO o FROM leafhopper.outbox x WHERE x.id = retry.call_id;
+    IF f.batch_id IS NOT NULL THEN
+        -- Whoever closes the batch meanwhile is waited for, and waits for this.
+        SELECT * INTO b FROM leafhopper.batch x WHERE x.id = f.batch_id FOR UPDATE;
+        IF NOT leafhopper.may_run_again(o.id) THEN
+            RAISE EXCEPTION 'batch % of call % is %', f.batch_id, call_id,
+                            CASE o.run_when WHEN 'ready' THEN 'no longer open' ELSE b.state || ': the phase of this call is over' END
+                USING HINT = 'insert the work anew in another batch', ERRCODE = 'object_not_in_prerequisite_state';
+        END IF;
+        UPDATE leafhopper.batch x SET finished_at = NULL WHERE x.id = f.batch_id AND x.finished_at IS NOT NULL;
+        INSERT INTO leafhopper.batch_mark (batch_id) VALUES (f.batch_id);
+    END IF;
     PERFORM leafhopper.note('retry', o.id, o.batch_id, o.leaf, reason);
     DELETE FROM leafhopper.finished x WHERE x.call_id = retry.call_id;
     DELETE FROM leafhopper.order_hold h WHERE h.head = retry.call_id;
-    INSERT INTO leafhopper.dispatch (call_id, leaf, key, ordering_key, batch_id, run_when, priority, credential,
+    INSERT INTO leafhopper.dispatch (call_id, leaf, key, ordering_key, batch_id, run_when, undoes, priority, credential,
                                      timeout, deadline, held, due_at, enqueued_at, tries, last_status, last_error)
     VALUES (o.id, o.leaf, CASE WHEN o.undoes IS NULL THEN o.key ELSE regexp_replace(o.key, ':undo:[0-9]+$', '') END,
-            o.ordering_key, o.batch_id, o.run_when, o.priority, o.credential, o.timeout, nullif(o.deadline, 'infinity'),
-            CASE WHEN o.ordering_key IS NOT NULL THEN 'arrived' END, clock_timestamp(), clock_timestamp(),
+            o.ordering_key, o.batch_id, o.run_when, o.undoes, o.priority, o.credential, o.timeout,
+            nullif(o.deadline, 'infinity'),
+            -- A compensation's request is made anew, of what is configured by now.
+            CASE WHEN o.undoes IS NOT NULL THEN 'batch' WHEN o.ordering_key IS NOT NULL THEN 'arrived' END,
+            clock_timestamp(), clock_timestamp(),
             coalesce((SELECT max(a.attempt) FROM leafhopper.attempt a WHERE a.call_id = o.id), 0),
             f.last_status, f.last_error);
     PERFORM leafhopper.wake();
     RETURN 'pending';
+END $$;
+
+-- The effect that a compensation could not undo stands, and that is known: the teardown goes on without it.
+CREATE FUNCTION leafhopper.waive(call_id bigint, reason text) RETURNS text
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+#variable_conflict use_column
+DECLARE
+    o     leafhopper.outbox;
+    other text;
+BEGIN
+    IF coalesce(btrim(reason), '') = '' THEN
+        RAISE EXCEPTION 'waive() of call % needs a reason', call_id USING ERRCODE = 'invalid_parameter_value';
+    END IF;
+    SELECT * INTO o FROM leafhopper.outbox x WHERE x.id = waive.call_id;
+    IF NOT FOUND THEN
+        RAISE EXCEPTION 'there is no call %', call_id USING ERRCODE = 'no_data_found';
+    ELSIF o.undoes IS NULL THEN
+        RAISE EXCEPTION 'call % is no compensation', call_id
+            USING HINT = 'waive the compensation that failed or is parked; the batch shows it', ERRCODE = 'object_not_in_prerequisite_state';
+    END IF;
+    PERFORM FROM leafhopper.dispatch d WHERE d.call_id = waive.call_id AND d.state = 'parked' FOR UPDATE;
+    IF FOUND THEN
+        PERFORM leafhopper.end_call(o.id, 'cancelled', 'waived');
+    ELSE
+        UPDATE leafhopper.finished f SET state = 'cancelled', reason = 'waived'
+         WHERE f.call_id = waive.call_id AND f.state <> 'confirmed' AND f.reason IS DISTINCT FROM 'waived';
+        IF NOT FOUND THEN
+            SELECT CASE WHEN c.reason = 'waived' THEN c.reason ELSE c.state END INTO other
+              FROM leafhopper.call c WHERE c.id = waive.call_id;
+            RAISE EXCEPTION 'call % is neither failed nor parked but %', call_id, other
+                USING HINT = 'only a compensation that has come to nothing can be waived',
+                      ERRCODE = 'object_not_in_prerequisite_state';
+        END IF;
+        INSERT INTO leafhopper.batch_mark (batch_id) VALUES (o.batch_id);
+    END IF;
+    PERFORM leafhopper.note('waive', o.id, o.batch_id, o.leaf, reason);
+    PERFORM leafhopper.wake();
+    RETURN 'cancelled';
 END $$;
 
 CREATE FUNCTION leafhopper.cancel_batch(batch uuid, reason text) RETURNS text
@@ -287,7 +385,8 @@ BEGIN
         RAISE EXCEPTION 'there is no batch %', batch USING ERRCODE = 'no_data_found';
     END IF;
     INSERT INTO leafhopper.batch (id, state) VALUES (batch, 'cancelling')
-    ON CONFLICT (id) DO UPDATE SET state = 'cancelling' WHERE leafhopper.batch.state IN ('open', 'closing')
+    ON CONFLICT (id) DO UPDATE SET state = 'cancelling', changed_at = clock_timestamp(), idle_since = NULL
+     WHERE leafhopper.batch.state IN ('open', 'closing')
     RETURNING * INTO b;
     IF NOT FOUND THEN
         RAISE EXCEPTION 'batch % is already %', batch, (SELECT x.state FROM leafhopper.batch x WHERE x.id = batch)

@@ -4,6 +4,12 @@
 -- Locks:       none
 -- Repeatable:  yes
 -- $1 int8[] call ids
-SELECT o.id, o.key, o.method, o.path, o.body::text, o.body_raw, o.credential, o.ordering_key, o.probe::text,
-       to_jsonb(o.batch_id)::text AS batch_id, o.meta::text, o.meta ->> 'traceparent' AS traceparent
-  FROM leafhopper.outbox o WHERE o.id = ANY ($1::int8[])
+SELECT o.id, o.key, o.method, o.path, o.body::text, o.body_raw, o.credential, o.ordering_key,
+       o.undoes IS NOT NULL AS compensates, u.probe::text, o.meta ->> 'traceparent' AS traceparent,
+       -- What templates and expressions see.
+       jsonb_build_object('id', u.id, 'key', u.key, 'method', u.method, 'path', u.path, 'body', u.body,
+                          'batch_id', u.batch_id, 'ordering_key', u.ordering_key, 'meta', u.meta)::text AS seen
+  FROM leafhopper.outbox o
+  -- A compensation asks whether the effect that it undoes is still there.
+  JOIN leafhopper.outbox u ON u.id = coalesce(o.undoes, o.id)
+ WHERE o.id = ANY ($1::int8[])

@@ -3,6 +3,8 @@
 -- Index:       dispatch_fresh, dispatch_timed, dispatch_doubt; dispatch_one_at_a_time decides
 -- Locks:       the claimed rows; skips rows that another transaction holds
 -- Repeatable:  yes; a claim whose reply was lost is given back by its round
+-- Of a batch that is not open, only what belongs to its end: follow-ups and compensations that were let go, and the
+-- resend by which a call in doubt is asked about.
 -- $1 uuid instance   $2 int8 round   $3 text[] leaves   and for each leaf:
 -- $4 int4[] slots (at most so many calls)      $5 float8[] timeout, s    $6 float8[] give_up_after, s
 -- $7 float8[] idempotency window, s, or NULL   $8 int4[] how many of the oldest go first, whatever their priority
@@ -57,7 +59,7 @@ aged AS MATERIALIZED (
      WHERE d.call_id IN (SELECT o.call_id FROM oldest o)
        AND d.state = 'pending' AND d.held IS NULL AND d.due_at IS NULL
        AND (d.deadline IS NULL OR d.deadline > clock_timestamp())
-       AND (d.batch_id IS NULL
+       AND (d.batch_id IS NULL OR d.run_when <> 'ready'
             OR (NOT EXISTS (SELECT FROM leafhopper.batch b WHERE b.id = d.batch_id AND b.state <> 'open')
                 AND NOT EXISTS (SELECT FROM leafhopper.finished f WHERE f.batch_id = d.batch_id AND f.fails_batch)))
        FOR UPDATE OF d SKIP LOCKED
@@ -69,7 +71,7 @@ fresh AS MATERIALIZED (
           FROM leafhopper.dispatch d
          WHERE d.leaf = w.leaf AND d.state = 'pending' AND d.held IS NULL AND d.due_at IS NULL
            AND (d.deadline IS NULL OR d.deadline > clock_timestamp())
-           AND (d.batch_id IS NULL
+           AND (d.batch_id IS NULL OR d.run_when <> 'ready'
                 OR (NOT EXISTS (SELECT FROM leafhopper.batch b WHERE b.id = d.batch_id AND b.state <> 'open')
                     AND NOT EXISTS (SELECT FROM leafhopper.finished f WHERE f.batch_id = d.batch_id AND f.fails_batch)))
          ORDER BY d.priority, d.call_id
@@ -84,7 +86,7 @@ timed AS MATERIALIZED (
          WHERE d.leaf = w.leaf AND d.state = 'pending' AND d.held IS NULL AND d.due_at <= clock_timestamp()
            AND (d.deadline IS NULL OR d.deadline > clock_timestamp())
            AND (d.give_up_at IS NULL OR d.give_up_at > clock_timestamp())
-           AND (d.batch_id IS NULL
+           AND (d.batch_id IS NULL OR d.run_when <> 'ready'
                 OR (NOT EXISTS (SELECT FROM leafhopper.batch b WHERE b.id = d.batch_id AND b.state <> 'open')
                     AND NOT EXISTS (SELECT FROM leafhopper.finished f WHERE f.batch_id = d.batch_id AND f.fails_batch)))
          ORDER BY d.due_at
@@ -101,7 +103,7 @@ doubt AS MATERIALIZED (
            AND (d.deadline IS NULL OR d.deadline > clock_timestamp())
            AND (w.time_window IS NULL
                 OR d.first_claimed_at + w.time_window >= clock_timestamp() + coalesce(d.timeout, w.timeout))
-           AND (d.batch_id IS NULL
+           AND (d.batch_id IS NULL OR d.run_when <> 'ready' OR d.resend_asks
                 OR (NOT EXISTS (SELECT FROM leafhopper.batch b WHERE b.id = d.batch_id AND b.state <> 'open')
                     AND NOT EXISTS (SELECT FROM leafhopper.finished f WHERE f.batch_id = d.batch_id AND f.fails_batch)))
          ORDER BY d.due_at

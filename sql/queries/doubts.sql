@@ -5,14 +5,15 @@
 -- Repeatable:  yes
 -- $1 text[] leaves   $2 int4 at most so many of each   $3 float8[] timeout, s   $4 float8[] window, s, or NULL
 SELECT d.call_id, d.leaf, o.method, d.tries, d.attempts, d.crashes, o.max_attempts,
-       o.probe IS NOT NULL AS has_probe, d.exists_said, d.probes, d.credential,
+       coalesce(u.probe, o.probe) IS NOT NULL AS has_probe, o.compensate IS NOT NULL AS compensated,
+       d.exists_said, d.probes, d.credential,
        EXISTS (SELECT FROM leafhopper.leaf_control c WHERE c.leaf = d.leaf AND c.paused) AS paused,
        greatest(extract(epoch FROM clock_timestamp() - d.in_doubt_since), 0)::float8 AS in_doubt_for,
        extract(epoch FROM clock_timestamp() - d.alive_until)::float8 AS since_alive,
        extract(epoch FROM d.alive_until)::float8 AS alive_until,
        coalesce(d.deadline <= clock_timestamp(), false) AS deadline_passed,
        d.cancel_requested IS NOT NULL AS cancelled,
-       d.batch_id IS NOT NULL AND NOT leafhopper.batch_is_open(d.batch_id) AS batch_closed,
+       d.batch_id IS NOT NULL AND d.run_when = 'ready' AND NOT leafhopper.batch_is_open(d.batch_id) AS batch_closed,
        -- Another attempt would end while the leaf still remembers the key.
        coalesce(d.first_claimed_at + make_interval(secs => w.time_window)
                 >= clock_timestamp() + coalesce(d.timeout, make_interval(secs => w.timeout)), true) AS within_window
@@ -24,7 +25,9 @@ SELECT d.call_id, d.leaf, o.method, d.tries, d.attempts, d.crashes, o.max_attemp
             OR x.deadline <= clock_timestamp()
             OR x.first_claimed_at + make_interval(secs => w.time_window)
                < clock_timestamp() + coalesce(x.timeout, make_interval(secs => w.timeout))
-            OR (x.batch_id IS NOT NULL AND NOT leafhopper.batch_is_open(x.batch_id)))
+            OR (x.batch_id IS NOT NULL AND x.run_when = 'ready' AND NOT x.resend_asks
+                AND NOT leafhopper.batch_is_open(x.batch_id)))
      ORDER BY x.due_at LIMIT $2) d
   JOIN leafhopper.outbox o ON o.id = d.call_id
+  LEFT JOIN leafhopper.outbox u ON u.id = d.undoes
  WHERE NOT EXISTS (SELECT FROM leafhopper.origin g WHERE g.changed_at IS NOT NULL)

@@ -7,10 +7,13 @@
 -- $1 int8[] call ids
 SELECT o.id, o.key, o.method, o.path, o.headers::text, o.body::text, o.body_raw, o.content_type, o.credential,
        o.max_attempts, extract(epoch FROM o.timeout)::float8 AS timeout,
-       o.probe IS NOT NULL AS has_probe, o.meta ->> 'traceparent' AS traceparent,
+       coalesce(u.probe, o.probe) IS NOT NULL AS has_probe, o.undoes IS NOT NULL AS compensates,
+       o.batch_id IS NOT NULL AS in_batch, o.meta ->> 'traceparent' AS traceparent,
        r.generation, r.undone, r.request_hash
   FROM unnest($1::int8[]) AS c (id)
   JOIN leafhopper.outbox o ON o.id = c.id
+  -- A compensation is asked about by the probe of what it undoes.
+  LEFT JOIN leafhopper.outbox u ON u.id = o.undoes
   LEFT JOIN LATERAL (
       SELECT r.generation, r.undone_at IS NOT NULL AS undone, r.request_hash
         FROM leafhopper.result r

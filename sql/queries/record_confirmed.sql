@@ -44,7 +44,7 @@ disproved AS MATERIALIZED (
        AND (i.call_id, i.attempt) NOT IN (SELECT k.call_id, k.attempt FROM known k)
 ),
 late AS MATERIALIZED (
-    SELECT i.*, f.attempts AS spent,
+    SELECT i.*, f.attempts AS spent, f.batch_id,
            1 + coalesce((SELECT max(r.generation) FROM leafhopper.result r
                           WHERE r.leaf = i.leaf AND r.key = i.key AND r.undone_at IS NOT NULL), 0) AS generation
       FROM input i JOIN leafhopper.finished f USING (call_id)
@@ -54,15 +54,15 @@ late AS MATERIALIZED (
        FOR UPDATE OF f SKIP LOCKED
 ),
 placed AS (
-    INSERT INTO leafhopper.result (leaf, key, generation, call_id, attempts, attempt, status, headers, body,
+    INSERT INTO leafhopper.result (leaf, key, generation, call_id, batch_id, attempts, attempt, status, headers, body,
                                    body_raw, truncated, source, request_hash)
-    SELECT o.leaf, o.key, o.generation, o.call_id, o.spent, o.attempt, o.status, o.headers::jsonb, o.body::jsonb,
+    SELECT o.leaf, o.key, o.generation, o.call_id, o.batch_id, o.spent, o.attempt, o.status, o.headers::jsonb, o.body::jsonb,
            o.body_raw, o.truncated, 'response', o.request_hash
-      FROM (SELECT call_id, leaf, key, generation, spent, attempt, status, headers, body, body_raw, truncated,
-                   request_hash FROM own
+      FROM (SELECT call_id, batch_id, leaf, key, generation, spent, attempt, status, headers, body, body_raw,
+                   truncated, request_hash FROM own
              UNION ALL
-            SELECT call_id, leaf, key, generation, spent, attempt, status, headers, body, body_raw, truncated,
-                   request_hash FROM late) o
+            SELECT call_id, batch_id, leaf, key, generation, spent, attempt, status, headers, body, body_raw,
+                   truncated, request_hash FROM late) o
     ON CONFLICT (leaf, key, generation) DO NOTHING
     RETURNING call_id
 ),

@@ -31,7 +31,8 @@ decided AS MATERIALIZED (
                 WHEN $5 = 'park' THEN 'parked'
                 WHEN $5 = 'rejected' THEN 'failed'
                 WHEN o.cancel_requested IS NOT NULL
-                     OR (o.batch_id IS NOT NULL AND NOT leafhopper.batch_is_open(o.batch_id)) THEN 'cancelled'
+                     OR (o.batch_id IS NOT NULL AND o.run_when = 'ready' AND NOT leafhopper.batch_is_open(o.batch_id))
+                THEN 'cancelled'
                 WHEN o.deadline <= clock_timestamp() THEN 'expired'
                 WHEN o.attempts >= $9 THEN 'failed'
                 ELSE 'pending' END AS next
@@ -39,9 +40,9 @@ decided AS MATERIALIZED (
 ),
 placed AS (
     -- What it found is the latest attempt's: an answer to that one that comes late is no second confirmation.
-    INSERT INTO leafhopper.result (leaf, key, generation, call_id, attempts, attempt, status, headers, body, body_raw,
-                                   truncated, source, weak, request_hash)
-    SELECT $3, $4, o.generation, o.call_id, o.attempts, $2, $10, $11::jsonb, $12::jsonb, $13, $22, 'adopted', $14, $15
+    INSERT INTO leafhopper.result (leaf, key, generation, call_id, batch_id, attempts, attempt, status, headers, body,
+                                   body_raw, truncated, source, weak, request_hash)
+    SELECT $3, $4, o.generation, o.call_id, o.batch_id, o.attempts, $2, $10, $11::jsonb, $12::jsonb, $13, $22, 'adopted', $14, $15
       FROM decided o WHERE o.next = 'confirmed' AND o.standing IS NULL
     ON CONFLICT (leaf, key, generation) DO NOTHING
     RETURNING call_id
@@ -99,5 +100,4 @@ history AS (
     SELECT o.call_id, o.tries, clock_timestamp() - make_interval(secs => $19), $16, $10, $17, $18, $20
       FROM decided o WHERE $16 IS NOT NULL
 )
-SELECT o.next, o.standing IS NOT NULL AS stood,
-       o.batch_id IS NOT NULL AND o.next IN ('failed', 'cancelled', 'expired') AS may_fail_batch FROM decided o
+SELECT o.next, o.standing IS NOT NULL AS stood FROM decided o

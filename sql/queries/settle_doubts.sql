@@ -5,9 +5,10 @@
 -- Repeatable:  yes; of two instances that ask about one call, only one finds it due
 -- $1 int8[] call id   $2 int4[] tries as seen   $3 text[] park | resend | ask   $4 text[] reason to park
 -- $5 float8[] ask: how long the probe can take, s; then anyone may ask again
+-- $6 bool[] resend: its batch is cancelled, and the resend is the question
 WITH input AS (
-    SELECT * FROM unnest($1::int8[], $2::int4[], $3::text[], $4::text[], $5::float8[])
-        AS i (call_id, tries, kind, reason, takes)
+    SELECT * FROM unnest($1::int8[], $2::int4[], $3::text[], $4::text[], $5::float8[], $6::bool[])
+        AS i (call_id, tries, kind, reason, takes, asks)
 ),
 own AS MATERIALIZED (
     SELECT i.* FROM input i JOIN leafhopper.dispatch d USING (call_id)
@@ -24,6 +25,7 @@ UPDATE leafhopper.dispatch d
    SET state = CASE WHEN o.kind = 'park' THEN 'parked' ELSE 'in_doubt' END,
        reason = CASE WHEN o.kind = 'park' THEN o.reason END,
        resend = o.kind = 'resend',
+       resend_asks = o.kind = 'resend' AND o.asks,
        due_at = clock_timestamp() + make_interval(secs => CASE WHEN o.kind = 'ask' THEN o.takes ELSE 0 END)
   FROM own o
  WHERE d.call_id = o.call_id

@@ -26,16 +26,20 @@ untracked AS MATERIALIZED (
        AND NOT EXISTS (SELECT FROM pg_subscription_rel s WHERE s.srrelid = 'leafhopper.outbox'::regclass)
 ),
 taken_up AS (
-    INSERT INTO leafhopper.dispatch (call_id, leaf, key, ordering_key, batch_id, run_when, priority,
+    INSERT INTO leafhopper.dispatch (call_id, leaf, key, ordering_key, batch_id, run_when, undoes, priority,
                                      credential, timeout, deadline, held, due_at, enqueued_at)
     SELECT o.id, o.leaf,
            CASE WHEN o.undoes IS NULL THEN o.key ELSE regexp_replace(o.key, ':undo:[0-9]+$', '') END,
-           o.ordering_key, o.batch_id, o.run_when, o.priority, o.credential, o.timeout,
+           o.ordering_key, o.batch_id, o.run_when, o.undoes, o.priority, o.credential, o.timeout,
            nullif(o.deadline, 'infinity'),
            CASE WHEN o.run_when <> 'ready' THEN 'batch' WHEN o.ordering_key IS NOT NULL THEN 'arrived' END,
            CASE WHEN o.not_before > clock_timestamp() THEN o.not_before END,
            clock_timestamp()
       FROM untracked u JOIN leafhopper.outbox o USING (id)
-    RETURNING call_id
+    RETURNING call_id, batch_id
+),
+marked AS (
+    INSERT INTO leafhopper.batch_mark (batch_id)
+    SELECT DISTINCT t.batch_id FROM taken_up t WHERE t.batch_id IS NOT NULL
 )
 SELECT (SELECT min(l.id) FROM looked l) AS lowest, (SELECT count(*) FROM taken_up) AS taken_up

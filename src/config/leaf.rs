@@ -11,12 +11,15 @@ use super::{
     Env,
     credentials::{AuthSource, LeafSecrets, Shape, fits_basic},
     defaults, leaf_rules,
-    model::{Auth, Compensate, Idempotency, Leaf, Probe, Retry, Tls},
+    model::{Auth, Idempotency, Leaf, Probe, Retry, Tls},
     secrets::fits_header,
     section::{Section, kind},
     sections, templates, values,
 };
-use crate::domain::outcome::{Class, Rules};
+use crate::domain::{
+    compensation::{Compensate, SPEAKS_OF},
+    outcome::{Class, Rules},
+};
 
 pub(super) const CLASSES: &[&str] = &["confirmed", "retry", "in_doubt", "exists", "failed"];
 
@@ -250,7 +253,6 @@ fn probe(section: Section<'_>) -> Probe {
 }
 
 fn compensate(section: Section<'_>) -> Compensate {
-    const SPEAKS_OF: &[&str] = &["call", "result"];
     let compensate = Compensate {
         method: section
             .required(

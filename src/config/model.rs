@@ -8,7 +8,9 @@ use secrecy::SecretString;
 
 use super::credentials::LeafSecrets;
 pub use crate::domain::request::IdempotencyFormat;
-use crate::domain::{decision::Policy, outcome::Rules, schedule::Schedule};
+use crate::domain::{
+    compensation::Compensate, decision::Policy, outcome::Rules, schedule::Schedule,
+};
 
 /// Everything that one sidecar is told.
 #[derive(Debug, Clone)]
@@ -171,17 +173,6 @@ pub const DEFAULT_SETTLE: Duration = Duration::from_secs(30);
 
 /// The same for how many unclear answers park a call.
 pub const DEFAULT_MAX_PROBES: u32 = 10;
-
-/// `[leaf.NAME.compensate]`, checked to compile.
-#[derive(Debug, Clone)]
-pub struct Compensate {
-    /// The method that undoes.
-    pub method: String,
-    /// Template of the path.
-    pub path: String,
-    /// Template of a JSON body.
-    pub body: Option<serde_json::Value>,
-}
 
 /// `[leaf.NAME.idempotency]`
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -38,6 +38,10 @@ pub struct Claimed {
     pub timeout: Option<Duration>,
     /// Whether the row brings a probe of its own.
     pub has_probe: bool,
+    /// It undoes an effect.
+    pub compensates: bool,
+    /// It belongs to a batch.
+    pub in_batch: bool,
     /// What stands for this effect already.
     pub prior: Option<Prior>,
     /// Which generation of the effect this call would make.

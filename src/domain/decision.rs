@@ -60,8 +60,10 @@ pub enum ParkReason {
     ProbeUnclear,
     /// The leaf says that the thing exists, and what is there is not ours.
     ExistsUnmatched,
-    /// The probe can't be made of this row.
+    /// The probe, or the request that undoes, can't be made of this row.
     Template,
+    /// It undoes what was adopted without a matcher: not surely ours.
+    WeakAdoption,
 }
 
 impl ParkReason {
@@ -76,6 +78,7 @@ impl ParkReason {
             Self::ProbeUnclear => "probe_unclear",
             Self::ExistsUnmatched => "exists_unmatched",
             Self::Template => "template",
+            Self::WeakAdoption => "weak_adoption",
         }
     }
 }
@@ -243,8 +246,12 @@ pub struct Doubt {
     pub has_probe: bool,
     /// The leaf has said that the effect exists.
     pub exists: bool,
-    /// No new attempt may begin: its deadline has passed, it was cancelled, or its batch is not open.
+    /// No new attempt may begin: its deadline has passed, or it was cancelled.
     pub over: bool,
+    /// Its batch is not open: what it did is undone, where there is something that undoes it.
+    pub batch_closed: bool,
+    /// There is a compensation for it.
+    pub compensated: bool,
     /// Another attempt would end within the leaf's memory of the key.
     pub within_window: bool,
     /// The leaf gives its first answer again, whatever that was: a second resend learns nothing.
@@ -280,6 +287,9 @@ pub fn resolve(doubt: &Doubt) -> WayOut {
     if doubt.crashes >= CRASHES_UNTIL_SUSPECT {
         WayOut::Park(ParkReason::CrashSuspect)
     } else if doubt.over || doubt.exists || doubt.policy != Policy::Resend {
+        ask_or(ParkReason::NoProbe)
+    // The resend is a question only where its answer can be undone.
+    } else if doubt.batch_closed && (can_ask || !doubt.compensated) {
         ask_or(ParkReason::NoProbe)
     } else if doubt.spent >= doubt.max_attempts {
         ask_or(ParkReason::AttemptsExhausted)

@@ -24,6 +24,10 @@
 //! | held | said of a call that may not be claimed: it waits for a key, its turn, or its batch's phase |
 //! | head | the one call of an ordering key that may be sent |
 //! | batch | calls that stand or fall together |
+//! | compensation | the call that undoes a confirmed effect of a batch that failed |
+//! | follow-up | a call of a batch that waits for the batch's end |
+//! | teardown | a failed batch's way to its end: what it confirmed is undone |
+//! | mark | a row that says: look at this batch |
 //! | instance | one running sidecar process; any number share one database |
 //! | untracked | said of a call that the insert trigger did not see |
 #![deny(
@@ -33,6 +37,7 @@
 
 mod bounds;
 pub mod call;
+pub mod compensation;
 pub mod decision;
 pub mod evidence;
 pub mod outcome;

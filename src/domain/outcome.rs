@@ -111,6 +111,18 @@ pub enum Trouble {
 }
 
 impl Outcome {
+    /// The same for a compensation: what is not there (404, 410) is undone, and what it asks for can't exist already.
+    #[must_use]
+    pub fn of_compensation(self, evidence: &Evidence) -> Self {
+        match (evidence, self) {
+            (Evidence::Answered(answer), _) if matches!(answer.status, 404 | 410) => {
+                Self::Confirmed
+            }
+            (_, Self::Exists) => Self::Rejected,
+            (_, outcome) => outcome,
+        }
+    }
+
     /// The class, as attempts and metrics name it.
     #[must_use]
     pub fn class(self) -> Class {

@@ -40,6 +40,8 @@ pub enum Verdict {
 /// The body of an adopted confirmation.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Body {
+    /// There is none: what was asked about is gone.
+    None,
     /// The answer's, as it came.
     Whole,
     /// What the expression made of it.
@@ -167,6 +169,23 @@ pub enum AfterProbe {
     Park(ParkReason),
     /// The leaf refused the call for something that is not there.
     Rejected,
+}
+
+/// Decides on a probe's verdict about what a compensation undoes. What is not there is undone, whenever it was seen:
+/// it was there before.
+#[must_use]
+pub fn after_undo(verdict: &Verdict, asked: &Asked) -> AfterProbe {
+    match verdict {
+        Verdict::Absent | Verdict::Unmatched => AfterProbe::Adopt {
+            body: Body::None,
+            weak: false,
+        },
+        Verdict::Found { .. } if asked.until_settled > Duration::ZERO => {
+            AfterProbe::Again(asked.until_settled)
+        }
+        Verdict::Found { .. } => AfterProbe::NotExecuted,
+        Verdict::Unclear { .. } | Verdict::Unaskable(_) => after(verdict, asked),
+    }
 }
 
 /// Decides on a probe's verdict.

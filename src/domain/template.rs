@@ -189,6 +189,52 @@ fn with_call_path(values: &serde_json::Value) -> Value {
     context! { call => context! { path, ..Value::from(Serde(call)) }, ..plain }
 }
 
+/// Renders one string of a JSON body over `values`. A single `{{ expression }}` keeps the type of its value; in other
+/// text, values are written out.
+///
+/// # Errors
+/// It does not compile, names what is not there, or gives more than there is room for.
+pub fn render_value(
+    template: &str,
+    values: &serde_json::Value,
+) -> Result<serde_json::Value, TemplateError> {
+    let mut environment = environment(template)?;
+    bounds::of_template(template)?;
+    if let Some(expression) = single_expression(template) {
+        let value = environment
+            .compile_expression(expression)?
+            .eval(Value::from(Serde(values)))?;
+        if value.is_undefined() {
+            let what = format!("`{}` is not there", expression.trim());
+            return Err(TemplateError::Failed(what));
+        }
+        return within(&value, size_of(values));
+    }
+    let room = size_of(values).saturating_add(VALUE_SPARE);
+    let written = AtomicUsize::new(0);
+    environment.set_formatter(move |output, _state, value| {
+        if value.is_undefined() {
+            let why = "a part of the text is not there";
+            return Err(Error::new(ErrorKind::UndefinedError, why));
+        }
+        let part = value.to_string();
+        if written.fetch_add(part.len(), Ordering::Relaxed) + part.len() > room {
+            let why = "it is larger than what it is made of";
+            return Err(Error::new(ErrorKind::InvalidOperation, why));
+        }
+        output.write_str(&part).map_err(Error::from)
+    });
+    let text = environment.render_str(template, Value::from(Serde(values)))?;
+    Ok(serde_json::Value::String(text))
+}
+
+/// The expression of a template that is nothing else.
+fn single_expression(template: &str) -> Option<&str> {
+    let code = template.trim().strip_prefix("{{")?.strip_suffix("}}")?;
+    let more = ["{{", "}}", "{%"].iter().any(|mark| code.contains(mark));
+    (!more).then_some(code.trim_matches('-'))
+}
+
 /// Evaluates an expression over `values`. `None` where it comes out undefined, none or false.
 ///
 /// # Errors

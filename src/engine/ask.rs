@@ -17,7 +17,7 @@ use crate::{
         decision::ParkReason,
         evidence::{Answer, Evidence, NotSent},
         outcome::Trouble,
-        probe::{AfterProbe, Asked, Body, Verdict, after, judge},
+        probe::{AfterProbe, Asked, Body, Verdict, after, after_undo, judge},
         request::Request,
         template::{check_expression, check_path, render_path},
     },
@@ -235,7 +235,12 @@ fn judged(
         Evidence::Unanswered(_) | Evidence::NotSent(_) => None,
     };
     let (said, history) = match verdict {
+        Verdict::Found { .. } if call.compensates => {
+            let why = "what it undoes is still there".to_owned();
+            ("found", Some(("probe_unclear", Some(why), None)))
+        }
         Verdict::Found { .. } => ("found", None),
+        Verdict::Absent | Verdict::Unmatched if call.compensates => ("absent", None),
         Verdict::Absent => ("absent", Some(("probe_absent", None, excerpt))),
         Verdict::Unmatched => {
             let why = "what is there is not this call's".to_owned();
@@ -246,7 +251,8 @@ fn judged(
             ("unclear", Some(("probe_unclear", why, excerpt)))
         }
     };
-    let next = match after(verdict, &asked) {
+    let decide = if call.compensates { after_undo } else { after };
+    let next = match decide(verdict, &asked) {
         AfterProbe::Adopt { body, weak } => adopt(call, evidence, body, weak),
         AfterProbe::NotExecuted => ProbeNext::NotExecuted,
         AfterProbe::Again(delay) => ProbeNext::Again(delay),
@@ -278,6 +284,7 @@ fn adopt(call: &AskedCall, evidence: Evidence, body: Body, weak: bool) -> ProbeN
     };
     let truncated = answer.truncated && body == Body::Whole;
     let (body, body_raw) = match body {
+        Body::None => (None, None),
         Body::Whole => stored_body(answer.body.to_vec(), truncated),
         Body::Value(value) => stored_body(value.to_string().into_bytes(), false),
     };
@@ -369,10 +376,10 @@ fn told(
             }
         }
     }
-    if recorded.may_fail_batch {
+    let ended = !matches!(recorded.state.as_str(), "pending" | "in_doubt" | "parked");
+    if ended && asked.in_batch {
         context.nudges.batch.give();
     }
-    let ended = !matches!(recorded.state.as_str(), "pending" | "in_doubt" | "parked");
     if let (true, Some(key)) = (ended, &asked.ordering_key) {
         context.head_ended((leaf.to_owned(), key.clone()));
     }

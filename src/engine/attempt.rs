@@ -122,7 +122,10 @@ async fn send(
             .emit(Observation::NoVerdict { leaf, flaw: &flaw });
         None
     });
-    let outcome = classify(&evidence, &leaf.rules, said);
+    let mut outcome = classify(&evidence, &leaf.rules, said);
+    if call.compensates {
+        outcome = outcome.of_compensation(&evidence);
+    }
     listen_to(context, lane, credential, outcome, &evidence);
     context.observer.emit(Observation::Attempted {
         leaf: &lane.name,
@@ -270,20 +273,14 @@ fn report(context: &Shared, call: &Claimed, recorded: Recorded) {
                 .store(true, std::sync::atomic::Ordering::SeqCst);
             context.nudges.news.give();
         }
-        Recorded::Moved(Next::Prior(_), Moved::To { .. }) => {
+        Recorded::Moved(Next::Prior(_), Moved::To(_)) => {
             ended = true;
             context.observer.emit(Observation::Prior {
                 leaf,
                 call: call.id,
             });
         }
-        Recorded::Moved(
-            next,
-            Moved::To {
-                state,
-                may_fail_batch,
-            },
-        ) => {
+        Recorded::Moved(next, Moved::To(state)) => {
             let reason = match next {
                 Next::Park(reason) => Some(reason.as_str()),
                 Next::Fail(reason) => Some(reason.as_str()),
@@ -292,9 +289,6 @@ fn report(context: &Shared, call: &Claimed, recorded: Recorded) {
             ended = matches!(state.as_str(), "failed" | "cancelled" | "confirmed");
             if ended || state == "parked" {
                 context.call_news();
-            }
-            if may_fail_batch {
-                context.nudges.batch.give();
             }
             if matches!(next, Next::Ask { exists: true, .. }) {
                 context.nudges.doubt.give();
@@ -313,6 +307,9 @@ fn report(context: &Shared, call: &Claimed, recorded: Recorded) {
             });
         }
         Recorded::Nothing => {}
+    }
+    if ended && call.in_batch {
+        context.nudges.batch.give();
     }
     if let (true, Some(key)) = (ended, &call.ordering_key) {
         context.head_ended((leaf.to_owned(), key.clone()));

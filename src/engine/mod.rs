@@ -28,6 +28,7 @@ mod promoter;
 mod rate;
 mod reclaimer;
 mod recorder;
+mod teardown;
 mod untracked;
 
 use std::{sync::Arc, time::Duration};

@@ -144,6 +144,8 @@ fn settle(
         has_probe,
         exists: doubt.exists,
         over: doubt.over,
+        batch_closed: doubt.batch_closed,
+        compensated: doubt.compensated || leaf.compensate.is_some(),
         within_window: doubt.within_window,
         replays_all: leaf
             .idempotency
@@ -152,7 +154,9 @@ fn settle(
     });
     match way_out {
         WayOut::Park(reason) => Some(Settle::Park(reason.as_str())),
-        WayOut::Resend => Some(Settle::Resend),
+        WayOut::Resend => Some(Settle::Resend {
+            asks: doubt.batch_closed,
+        }),
         // Nothing is sent to a leaf that is paused.
         WayOut::Ask if doubt.paused => None,
         WayOut::Ask => {
@@ -167,7 +171,7 @@ fn settle(
 fn settled_without_asking(context: &Shared, call: i64, state: &str, settle: Settle) {
     let reason = match settle {
         Settle::Park(reason) => Some(reason),
-        Settle::Resend | Settle::Ask(_) => None,
+        Settle::Resend { .. } | Settle::Ask(_) => None,
     };
     context.observer.emit(Observation::Settled {
         call,

@@ -186,6 +186,8 @@ fn claimed(
         max_attempts: None,
         timeout: None,
         has_probe: false,
+        compensates: false,
+        in_batch: false,
         prior: None,
         generation: 1,
     })
@@ -201,6 +203,8 @@ fn complete(
     call.max_attempts = column::<Option<i32>>(OPERATION, row, "max_attempts")?.map(count);
     call.timeout = column::<Option<f64>>(OPERATION, row, "timeout")?.map(seconds);
     call.has_probe = column(OPERATION, row, "has_probe")?;
+    call.compensates = column(OPERATION, row, "compensates")?;
+    call.in_batch = column(OPERATION, row, "in_batch")?;
     if let Some(generation) = column::<Option<i32>>(OPERATION, row, "generation")?.map(count) {
         if column(OPERATION, row, "undone")? {
             call.generation = generation + 1;

@@ -56,8 +56,12 @@ pub struct DoubtRow {
     pub since_alive: Result<Duration, Duration>,
     /// The same moment in seconds of the database's epoch; what is decided holds only while it is unchanged.
     pub alive_until: Option<f64>,
-    /// No attempt may begin any more: deadline, cancel, batch.
+    /// No attempt may begin any more: its deadline, or somebody's word.
     pub over: bool,
+    /// Its batch is not open.
+    pub batch_closed: bool,
+    /// The row brings a compensation of its own.
+    pub compensated: bool,
     /// Another attempt would end within the leaf's memory of the key.
     pub within_window: bool,
 }
@@ -116,8 +120,9 @@ impl Store {
                         Ok(seconds(alive))
                     },
                     over: column(OPERATION, row, "deadline_passed")?
-                        || column(OPERATION, row, "cancelled")?
-                        || column(OPERATION, row, "batch_closed")?,
+                        || column(OPERATION, row, "cancelled")?,
+                    batch_closed: column(OPERATION, row, "batch_closed")?,
+                    compensated: column(OPERATION, row, "compensated")?,
                     within_window: column(OPERATION, row, "within_window")?,
                 })
             })
@@ -166,15 +171,16 @@ impl Store {
         let calls: Vec<CallId> = decided.iter().map(|(doubt, _)| doubt.call).collect();
         let tries: Vec<i32> = decided.iter().map(|(doubt, _)| int4(doubt.tries)).collect();
         let columns = decided.iter().map(|(_, settle)| match settle {
-            Settle::Park(reason) => ("park", Some(*reason), 0.0),
-            Settle::Resend => ("resend", None, 0.0),
-            Settle::Ask(takes) => ("ask", None, takes.as_secs_f64()),
+            Settle::Park(reason) => ("park", Some(*reason), 0.0, false),
+            Settle::Resend { asks } => ("resend", None, 0.0, *asks),
+            Settle::Ask(takes) => ("ask", None, takes.as_secs_f64(), false),
         });
-        let (mut kinds, mut reasons, mut takes) = (Vec::new(), Vec::new(), Vec::new());
-        for (kind, reason, time) in columns {
+        let (mut kinds, mut reasons, mut takes, mut asks) = (vec![], vec![], vec![], vec![]);
+        for (kind, reason, time, question) in columns {
             kinds.push(kind);
             reasons.push(reason);
             takes.push(time);
+            asks.push(question);
         }
         let rows = self
             .write(
@@ -187,6 +193,7 @@ impl Store {
                     (&kinds, Type::TEXT_ARRAY),
                     (&reasons, Type::TEXT_ARRAY),
                     (&takes, Type::FLOAT8_ARRAY),
+                    (&asks, Type::BOOL_ARRAY),
                 ],
             )
             .await?;
@@ -207,7 +214,10 @@ pub enum Settle {
     /// A person has to say, for this reason.
     Park(&'static str),
     /// The same request is sent again.
-    Resend,
+    Resend {
+        /// Its batch is cancelled, and the resend is the question.
+        asks: bool,
+    },
     /// The leaf is asked; that can take so long, and then anyone may ask again.
     Ask(Duration),
 }

@@ -8,6 +8,7 @@
 //! A connection goes back to the pool only after its work came to an end. One that was dropped in the
 //! middle, or that answered like a standby or a dying server, is closed.
 
+pub mod batch;
 pub mod claim;
 pub mod connect;
 pub mod doubt;
@@ -342,6 +343,13 @@ impl Transaction {
         begun
             .and(rows)
             .map_err(|error| StoreError::statement(self.operation, error))
+    }
+
+    /// Another statement, with a snapshot of its own (PostgreSQL, chapter 13.2.1).
+    async fn next(&self, sql: &str, params: &[Param<'_>]) -> Result<Vec<Row>, StoreError> {
+        let client = self.session.client();
+        let rows = in_time(self.operation, client.query_typed(sql, params)).await?;
+        rows.map_err(|error| StoreError::statement(self.operation, error))
     }
 
     /// The last statement, pipelined before COMMIT.

@@ -21,7 +21,11 @@ pub struct AskedCall {
     pub ordering_key: Option<String>,
     /// The row's own probe, as it was inserted; or what is wrong with it.
     pub probe: Option<Result<Value, String>>,
-    /// What templates and expressions see of the call.
+    /// It undoes an effect: the leaf is asked whether that is still there.
+    pub compensates: bool,
+    /// It belongs to a batch.
+    pub in_batch: bool,
+    /// What templates and expressions see of the call, or of the one that it undoes.
     pub seen: Value,
     /// Binds an adopted confirmation to the request.
     pub request_hash: [u8; 32],
@@ -65,8 +69,6 @@ pub struct ProbeRecorded {
     pub state: String,
     /// Its effect stood already, by another word than the probe's.
     pub stood: bool,
-    /// It ended in a way that may cancel its batch.
-    pub may_fail_batch: bool,
 }
 
 /// What follows for the call.
@@ -191,7 +193,6 @@ impl Store {
                 Ok(ProbeRecorded {
                     state: column(OPERATION, row, "next")?,
                     stood: column(OPERATION, row, "stood")?,
-                    may_fail_batch: column(OPERATION, row, "may_fail_batch")?,
                 })
             })
             .transpose()
@@ -199,11 +200,6 @@ impl Store {
 }
 
 fn asked_call(operation: &'static str, row: &Row) -> Result<AskedCall, StoreError> {
-    let parsed = |name| -> Result<Option<Value>, StoreError> {
-        let text: Option<&str> = column(operation, row, name)?;
-        // What jsonb gives out is JSON; deeper than the parser goes, templates don't go either.
-        Ok(text.and_then(|text| serde_json::from_str(text).ok()))
-    };
     let (method, path): (String, String) = (
         column(operation, row, "method")?,
         column(operation, row, "path")?,
@@ -214,16 +210,12 @@ fn asked_call(operation: &'static str, row: &Row) -> Result<AskedCall, StoreErro
     let key: String = column(operation, row, "key")?;
     let call: CallId = column(operation, row, "id")?;
     let ordering_key: Option<String> = column(operation, row, "ordering_key")?;
-    let seen = json!({
-        "id": call,
-        "key": key,
-        "method": method,
-        "path": path,
-        "body": parsed("body")?,
-        "batch_id": parsed("batch_id")?,
-        "ordering_key": ordering_key,
-        "meta": parsed("meta")?,
-    });
+    let seen: &str = column(operation, row, "seen")?;
+    // What jsonb gives out is JSON; deeper than the parser goes, templates don't go either.
+    let seen: Value = serde_json::from_str(seen).unwrap_or_else(
+        |_too_deep| json!({ "id": call, "key": key, "method": method, "path": path }),
+    );
+    let in_batch = seen.get("batch_id").is_some_and(|batch| !batch.is_null());
     let request = Request {
         method,
         path,
@@ -244,6 +236,8 @@ fn asked_call(operation: &'static str, row: &Row) -> Result<AskedCall, StoreErro
         probe: probe.map(|text| {
             serde_json::from_str(text).map_err(|error| format!("it can't be read: {error}"))
         }),
+        compensates: column(operation, row, "compensates")?,
+        in_batch,
         seen,
         request_hash: request.hash(),
         credential: column(operation, row, "credential")?,

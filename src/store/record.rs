@@ -118,12 +118,9 @@ pub struct History {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Moved {
     /// The call is in this state now.
-    To {
-        /// `pending`, `in_doubt`, `parked`, `confirmed`, `cancelled` or `failed`.
-        state: String,
-        /// It ended in a way that may cancel its batch.
-        may_fail_batch: bool,
-    },
+    ///
+    /// `pending`, `in_doubt`, `parked`, `confirmed`, `cancelled` or `failed`.
+    To(String),
     /// A newer attempt decides, or the call is final.
     Superseded,
     /// Another transaction holds the call: again.
@@ -262,10 +259,7 @@ impl Store {
                 let moved = match column::<&str>(OPERATION, row, "outcome")? {
                     "locked" => Moved::Locked,
                     "superseded" => Moved::Superseded,
-                    state => Moved::To {
-                        state: state.to_owned(),
-                        may_fail_batch: column(OPERATION, row, "may_fail_batch")?,
-                    },
+                    state => Moved::To(state.to_owned()),
                 };
                 Ok((column(OPERATION, row, "call_id")?, moved))
             })

@@ -1,5 +1,5 @@
-//! What happens to calls without a claim of ours: they expire, their instance vanishes, their batch is
-//! cancelled.
+//! What happens to calls without a claim of ours: they expire, their instance vanishes, the insert trigger did not see
+//! them.
 
 use std::time::Duration;
 
@@ -123,69 +123,5 @@ impl Store {
             lowest: column(OPERATION, row, "lowest")?,
             taken_up: column::<i64>(OPERATION, row, "taken_up")?.unsigned_abs(),
         }))
-    }
-
-    /// Writes the state of batches that one of their calls has cancelled. A batch whose row somebody holds is
-    /// left to the next time, and is in nobody's way.
-    ///
-    /// # Errors
-    /// The database did not answer.
-    pub async fn announce_batches(&self) -> Result<(), StoreError> {
-        const OPERATION: &str = "find batches that a call has cancelled";
-        let rows = self
-            .query(
-                OPERATION,
-                include_str!("../../sql/queries/failed_batches.sql"),
-                &[(&CHUNK, Type::INT4)],
-            )
-            .await?;
-        let failed: Vec<Uuid> = rows
-            .iter()
-            .map(|row| column(OPERATION, row, "id"))
-            .collect::<Result<_, _>>()?;
-        if failed.is_empty() {
-            return Ok(());
-        }
-        match self.announce(&failed).await {
-            Err(error) if error.is_contention() => {}
-            announced => return announced,
-        }
-        for batch in failed {
-            match self.announce(&[batch]).await {
-                Err(error) if error.is_contention() => {}
-                announced => announced?,
-            }
-        }
-        Ok(())
-    }
-
-    async fn announce(&self, batches: &[Uuid]) -> Result<(), StoreError> {
-        self.write(
-            "announce cancelled batches",
-            LOCK_WAIT,
-            include_str!("../../sql/queries/announce_batches.sql"),
-            &[(&batches, Type::UUID_ARRAY)],
-        )
-        .await
-        .map(drop)
-    }
-
-    /// Cancels waiting calls of cancelled batches, at most [`CHUNK`] of them. Gives their leaves.
-    ///
-    /// # Errors
-    /// The database did not answer.
-    pub async fn sweep_batches(&self) -> Result<Vec<String>, StoreError> {
-        const OPERATION: &str = "cancel calls of cancelled batches";
-        let rows = self
-            .write(
-                OPERATION,
-                LOCK_WAIT,
-                include_str!("../../sql/queries/sweep_batches.sql"),
-                &[(&CHUNK, Type::INT4)],
-            )
-            .await?;
-        rows.iter()
-            .map(|row| column(OPERATION, row, "leaf"))
-            .collect()
     }
 }

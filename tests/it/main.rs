@@ -33,6 +33,7 @@ mod g04_one_at_a_time;
 mod g05_doubt_is_never_resent_blindly;
 mod g06_nothing_is_lost;
 mod g07_cancelled_means_not_sent;
+mod g08_teardown_last;
 mod g09_order;
 mod g10_isolation;
 mod g11_secrets;

@@ -165,8 +165,9 @@ fn a_doubt_is_resolved_by_the_first_reason_that_holds() {
         for (crashes, spent, max_attempts) in
             (0..6).flat_map(|crashes| (0..5).map(move |spent| (crashes, spent, 3)))
         {
-            for flags in 0..32 {
+            for flags in 0..128 {
                 let replays_all = flags & 16 != 0;
+                let (batch_closed, compensated) = (flags & 32 != 0, flags & 64 != 0);
                 let (over, within_window) = (flags & 1 != 0, flags & 2 != 0);
                 let (has_probe, exists) = (flags & 4 != 0, flags & 8 != 0);
                 let doubt = Doubt {
@@ -177,13 +178,22 @@ fn a_doubt_is_resolved_by_the_first_reason_that_holds() {
                     has_probe,
                     exists,
                     over,
+                    batch_closed,
+                    compensated,
                     within_window,
                     replays_all,
                 };
+                // Where the leaf can be asked, only a call that may kill its instance waits for a person.
+                let can_ask = has_probe && (policy != Policy::Park || exists);
                 let reasons = [
                     (crashes >= CRASHES_UNTIL_SUSPECT, ParkReason::CrashSuspect),
                     (
                         over || exists || policy != Policy::Resend,
+                        ParkReason::NoProbe,
+                    ),
+                    // What it would confirm can't be undone, or there is a better way to ask.
+                    (
+                        batch_closed && (can_ask || !compensated),
                         ParkReason::NoProbe,
                     ),
                     (spent >= max_attempts, ParkReason::AttemptsExhausted),
@@ -194,8 +204,6 @@ fn a_doubt_is_resolved_by_the_first_reason_that_holds() {
                     .into_iter()
                     .find(|(holds, _)| *holds)
                     .map(|(_, reason)| reason);
-                // Where the leaf can be asked, only a call that may kill its instance waits for a person.
-                let can_ask = has_probe && (policy != Policy::Park || exists);
                 let expected = match first {
                     None => WayOut::Resend,
                     Some(reason) if reason != ParkReason::CrashSuspect && can_ask => WayOut::Ask,

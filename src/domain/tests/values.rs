@@ -183,6 +183,8 @@ fn claimed(request: Result<Request, String>, prior: Option<Prior>) -> Claimed {
         max_attempts: None,
         timeout: None,
         has_probe: false,
+        compensates: false,
+        in_batch: false,
         prior,
         generation: 1,
     }

@@ -1,0 +1,15 @@
+-- Let compensations go, or park those that a person has to look at first.
+-- Caller:      store/batch.rs, from engine/batcher.rs, in the transaction that added or remade them
+-- Index:       dispatch_pkey
+-- Locks:       their rows, which this transaction has written
+-- Repeatable:  yes
+-- $1 int8[] compensations   $2 text[] reason to park, or NULL   $3 text[] what is wrong, or NULL
+UPDATE leafhopper.dispatch d
+   SET held = NULL,
+       state = CASE WHEN w.reason IS NULL THEN 'pending' ELSE 'parked' END,
+       reason = w.reason,
+       last_error = coalesce(w.flaw, d.last_error),
+       due_at = clock_timestamp()
+  FROM unnest($1::int8[], $2::text[], $3::text[]) AS w (call_id, reason, flaw)
+ WHERE d.call_id = w.call_id AND d.state = 'pending' AND d.held = 'batch'
+RETURNING d.call_id

@@ -1,0 +1,142 @@
+//! The teardown of failed batches: makes the calls that undo what was confirmed.
+//!
+//! Each is a call of its own, with all the guarantees of one. Here is only decided which comes next and what it says;
+//! its row is added while the batch's row is held, and once for each effect however many instances are at it.
+
+use uuid::Uuid;
+
+use super::{context::Shared, recorder::stored_text};
+use crate::{
+    domain::{
+        compensation::{Compensate, Undo},
+        decision::ParkReason,
+    },
+    observe::Observation,
+    store::{
+        StoreError,
+        batch::{Compensation, Effect, Leaves},
+    },
+};
+
+/// So many batches in one transaction.
+const GROUP: usize = 50;
+
+/// What the configuration says of leaves, by now.
+pub(super) fn leaves(context: &Shared) -> Leaves {
+    let mut leaves = Leaves::default();
+    for lane in context.lanes.all() {
+        if lane.settings().leaf.compensate.is_some() {
+            leaves.compensated.push(lane.name.clone());
+        }
+        leaves.known.push(lane.name.clone());
+    }
+    leaves
+}
+
+/// Begins to undo what is to be undone next of these batches.
+pub(super) async fn tear_down(context: &Shared, batches: &[Uuid]) -> Result<(), StoreError> {
+    for group in batches.chunks(GROUP) {
+        match one_group(context, group, None).await {
+            Err(error) if error.is_contention() || error.is_content() => {}
+            torn_down => {
+                torn_down?;
+                continue;
+            }
+        }
+        for batch in group {
+            let alone = std::slice::from_ref(batch);
+            let mut torn_down = one_group(context, alone, None).await;
+            if let Err(error) = &torn_down
+                && error.is_content()
+            {
+                let flaw = format!("the database refuses it: {}", error.cause());
+                torn_down = one_group(context, alone, Some(&flaw)).await;
+            }
+            match torn_down {
+                // Somebody holds it: the next walk's.
+                Err(error) if error.is_contention() => {}
+                torn_down => torn_down?,
+            }
+        }
+    }
+    Ok(())
+}
+
+/// `refused` says that no request that is made of these effects can be stored, and why.
+async fn one_group(
+    context: &Shared,
+    batches: &[Uuid],
+    refused: Option<&str>,
+) -> Result<(), StoreError> {
+    let teardown = context.store.tear_down(batches, &leaves(context)).await?;
+    let effects = teardown.effects.clone();
+    let done = teardown.done.clone();
+    let undo: Vec<(&Effect, Compensation)> = effects
+        .iter()
+        .map(|effect| {
+            let made = match refused {
+                Some(flaw) => Err(flaw.to_owned()),
+                None => made(context, effect),
+            };
+            (effect, compensation(effect, made))
+        })
+        .collect();
+    let added = teardown.finish(&undo).await?;
+    for batch in done {
+        let state = "cancelled";
+        context
+            .observer
+            .emit(Observation::BatchMoved { batch, state });
+    }
+    for (call, reason) in &added {
+        if reason.is_some() {
+            context.observer.emit(Observation::Settled {
+                call: *call,
+                state: "parked",
+                reason: *reason,
+            });
+            context.call_news();
+        }
+    }
+    if !added.is_empty() {
+        context.nudges.work.give();
+    }
+    Ok(())
+}
+
+/// The request that undoes the effect: by the row's own compensation, else the leaf's.
+fn made(context: &Shared, effect: &Effect) -> Result<Undo, String> {
+    let compensate = match &effect.compensate {
+        Some(row) => Compensate::of_row(row),
+        None => context
+            .lanes
+            .get(&effect.leaf)
+            .and_then(|lane| lane.settings().leaf.compensate.clone())
+            .ok_or_else(|| "there is none any more".to_owned()),
+    };
+    compensate?.render(&effect.seen)
+}
+
+fn compensation(effect: &Effect, made: Result<Undo, String>) -> Compensation {
+    match made {
+        Ok(undo) => Compensation {
+            undo,
+            // Nothing tells it from somebody else's: a person has to say that it is ours.
+            park: effect
+                .weak
+                .then_some((ParkReason::WeakAdoption.as_str(), None)),
+        },
+        Err(flaw) => Compensation {
+            // A row needs a request. This one is made anew before it is sent.
+            undo: Undo {
+                method: "DELETE".to_owned(),
+                path: "/".to_owned(),
+                body: None,
+            },
+            park: Some((
+                ParkReason::Template.as_str(),
+                Some(stored_text(&format!("its compensation: {flaw}"))),
+            )),
+        },
+    }
+}
