@@ -3,7 +3,7 @@
 
 ARGS =
 
-.PHONY: help demo test leaves storm lint build ready
+.PHONY: help demo test leaves storm races lint build ready
 
 help: ## Show this list
 	@sed -n 's/^\([a-z]*\):.* ## /\1\t/p' Makefile | expand -t 8
@@ -16,6 +16,9 @@ test: ready ## Run all tests but those of storm and leaves, on a PostgreSQL of t
 
 storm: ready ## Kill sidecars 1,000 times under 100,000 calls, with all that can go wrong (STORM_SEED, _CALLS, _KILLS)
 	cargo test --locked --test it -- --ignored --nocapture storm::the_storm
+
+races: ready ## Cancel 10,000 batches at random instants over two sidecars (RACES, RACES_SEED)
+	cargo test --locked --test it -- --ignored --nocapture g08_teardown_last::races
 
 leaves: ready ## Run the tests against servers of others, which it installs (all but Apache into target/leaves)
 	.ci/leaves

@@ -1,6 +1,6 @@
 -- The teardown of these batches is done: nothing is left that it could undo.
 -- Caller:      store/batch.rs, from engine/batcher.rs, in the transaction of effects_to_undo.sql
--- Index:       batch_pkey
+-- Index:       batch_live or batch_pkey
 -- Locks:       their rows, which this transaction holds
 -- Repeatable:  yes
 -- $1 uuid[] batches

@@ -81,12 +81,16 @@ told AS (
     UPDATE leafhopper.finished f SET fails_batch = false
       FROM looked l WHERE f.batch_id = l.id AND f.fails_batch AND l.next NOT IN ('open', 'closing')
 ),
--- Of a batch that somebody holds, one mark stays: the latest.
+-- Of a batch that somebody holds, one mark stays: the latest. So it does where a call came to a finished batch, until
+-- that call is cancelled: nobody walks through those.
 forgotten AS (
     DELETE FROM leafhopper.batch_mark m
      USING (SELECT x.id, x.batch_id, max(x.id) OVER (PARTITION BY x.batch_id) AS latest
               FROM unnest($3::int8[], $4::uuid[]) AS x (id, batch_id)) u
-     WHERE m.id = u.id AND (u.id < u.latest OR u.batch_id IN (SELECT l.id FROM looked l))
+     WHERE m.id = u.id
+       AND (u.id < u.latest
+            OR u.batch_id IN (SELECT l.id FROM looked l
+                               WHERE l.finished_at IS NULL OR NOT (l.ready_lives OR l.phase_lives OR l.last_lives)))
 )
 SELECT l.id, l.state AS before, l.next AS state,
        -- Calls that came too late, or whose phase does not come.

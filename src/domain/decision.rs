@@ -284,12 +284,11 @@ pub fn resolve(doubt: &Doubt) -> WayOut {
             WayOut::Park(reason)
         }
     };
+    // For a batch that is not open, the resend is a question: where none is better, and its answer can be undone.
+    let batch_forbids = doubt.batch_closed && (can_ask || !doubt.compensated);
     if doubt.crashes >= CRASHES_UNTIL_SUSPECT {
         WayOut::Park(ParkReason::CrashSuspect)
-    } else if doubt.over || doubt.exists || doubt.policy != Policy::Resend {
-        ask_or(ParkReason::NoProbe)
-    // The resend is a question only where its answer can be undone.
-    } else if doubt.batch_closed && (can_ask || !doubt.compensated) {
+    } else if doubt.over || doubt.exists || doubt.policy != Policy::Resend || batch_forbids {
         ask_or(ParkReason::NoProbe)
     } else if doubt.spent >= doubt.max_attempts {
         ask_or(ParkReason::AttemptsExhausted)

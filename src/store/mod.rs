@@ -150,16 +150,6 @@ impl StoreError {
             Cause::Statement(_) | Cause::Row { .. } | Cause::Other(_) => None,
         }
     }
-
-    /// The message that a function of the contract refused with, and its hint.
-    #[must_use]
-    pub fn refusal(&self) -> Option<(String, Option<String>)> {
-        let Cause::Statement(error) = &self.cause else {
-            return None;
-        };
-        let error = error.as_db_error()?;
-        Some((error.message().to_owned(), error.hint().map(str::to_owned)))
-    }
 }
 
 /// The session is of no more use: a standby, a server that shuts down, a broken connection.

@@ -5,6 +5,16 @@ use tokio_postgres::error::SqlState;
 use super::{Cause, StoreError, is_fatal};
 
 impl StoreError {
+    /// The message that a function of the contract refused with, and its hint.
+    #[must_use]
+    pub fn refusal(&self) -> Option<(String, Option<String>)> {
+        let Cause::Statement(error) = &self.cause else {
+            return None;
+        };
+        let error = error.as_db_error()?;
+        Some((error.message().to_owned(), error.hint().map(str::to_owned)))
+    }
+
     /// The server has looked at this statement and refuses it, for whatever reason; another one may pass.
     #[must_use]
     pub fn is_refusal(&self) -> bool {

@@ -335,6 +335,8 @@ async fn what_is_stuck_is_said_to_be() {
     for leaf in ["leaf", "paused"] {
         ids.push(bed.app.insert(call(leaf)).await);
         let batch = uuid::Uuid::new_v4();
+        let open = format!("INSERT INTO leafhopper.batch (id, sealed) VALUES ('{batch}', false)");
+        bed.app.execute(&open).await;
         let follow_up = call(leaf).set("run_when", "batch_settled").batch(batch);
         bed.app.insert(follow_up).await;
     }

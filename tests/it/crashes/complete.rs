@@ -13,14 +13,16 @@ const OTHER_LOOPS: &[&str] = &[
     "ask the server what it is",
     "cancel calls of cancelled batches",
     "expire calls",
-    "find batches that a call has cancelled",
     "find ordering keys without a head",
     "free calls that wait for a key",
     "give claims back",
+    "let follow-ups go",
     "look at arrived ordered calls",
+    "look at batches",
     "look for lost commits",
     "notify",
     "publish the leaves",
+    "read marks of batches",
     "read resumed leaves",
     "read the database's identity",
     "read the instances",
@@ -29,6 +31,8 @@ const OTHER_LOOPS: &[&str] = &[
     "renew the lease",
     "see whether claiming works",
     "take up untracked calls",
+    "tear batches down",
+    "walk through batches",
 ];
 
 /// The steps that a sidecar has told since it started.

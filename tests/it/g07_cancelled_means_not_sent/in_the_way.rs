@@ -89,7 +89,7 @@ async fn is_announced(bed: &Bed, batch: Uuid) {
     until("the batch's own row says it", async || {
         let rows = bed.app.rows(&sql).await;
         match rows.as_slice() {
-            [row] if row["state"] == "cancelling" => Ok(()),
+            [row] if row["state"] != "open" => Ok(()),
             _ => Err(rows),
         }
     })

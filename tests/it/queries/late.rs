@@ -94,11 +94,13 @@ async fn a_call_whose_effect_stands_is_not_parked_and_does_not_stay_parked() {
         .execute("UPDATE leafhopper.dispatch SET state = 'in_doubt', in_doubt_since = now(), due_at = now()")
         .await;
     let settle = format!(
-        "PREPARE q(int8[], int4[], text[], text[], float8[]) AS {}\n",
+        "PREPARE q(int8[], int4[], text[], text[], float8[], bool[]) AS {}\n",
         query("settle_doubts.sql")
     );
     bed.app.execute(&settle).await;
-    let settled = format!("EXECUTE q('{{{id}}}', '{{1}}', '{{park}}', '{{no_probe}}', '{{30}}')");
+    let settled = format!(
+        "EXECUTE q('{{{id}}}', '{{1}}', '{{park}}', '{{no_probe}}', '{{30}}', '{{false}}')"
+    );
     let settled = bed.app.client().query(&settled, &[]).await.unwrap();
     assert!(settled.is_empty(), "{settled:?}");
     bed.app
@@ -148,6 +150,7 @@ async fn a_late_confirmation_waits_until_the_failure_of_its_batch_is_written() {
     bed.app
         .execute(&format!(
             "DELETE FROM leafhopper.dispatch;
+             UPDATE leafhopper.outbox SET batch_id = '{batch}' WHERE id = {id};
              INSERT INTO leafhopper.finished (call_id, batch_id, state, fails_batch)
              VALUES ({id}, '{batch}', 'cancelled', true)"
         ))
@@ -159,8 +162,13 @@ async fn a_late_confirmation_waits_until_the_failure_of_its_batch_is_written() {
     let locked = outcome(&bed.app, "record_confirmed.sql", &parameters).await;
     assert_eq!(locked, "locked");
     assert_eq!(bed.app.attempts(id).await, [] as [Value; 0]);
-    let announced = query("announce_batches.sql").replace("$1", &format!("ARRAY['{batch}'::uuid]"));
-    bed.app.client().query(&announced, &[]).await.unwrap();
+    let looked = query("look_at_batches.sql")
+        .replace("$1", &format!("ARRAY['{batch}']"))
+        .replace("$2", "'{}'")
+        .replace("$3", "'{}'")
+        .replace("$4", "'{}'")
+        .replace("$5", "'{}'");
+    bed.app.client().query(&looked, &[]).await.unwrap();
     let recorded = outcome(&bed.app, "record_confirmed.sql", &parameters).await;
     assert_eq!(recorded, "recorded");
     assert_eq!(bed.app.state(id).await, "confirmed");
@@ -259,7 +267,7 @@ async fn what_may_have_been_executed_before_the_database_changed_does_not_end_un
         ))
         .await;
     let run = async |name: &str| {
-        let sql = query(name).replace("$1", "10");
+        let sql = query(name).replace("$1", "10").replace("$2", "'{}'");
         bed.app.client().query(&sql, &[]).await.unwrap().len()
     };
     let halted = "INSERT INTO leafhopper.origin VALUES (true, 1, 1, 'n', 1, now(), 'c')";

@@ -81,17 +81,25 @@ async fn fill(app: &App) {
     app.execute(&format!(
         "INSERT INTO leafhopper.instance (id, name, lease) VALUES ('{INSTANCE}', 'i', '1 hour'); \
          SET session_replication_role = replica; \
-         INSERT INTO leafhopper.outbox (leaf, key, path, ordering_key, priority) \
+         INSERT INTO leafhopper.outbox (leaf, key, path, ordering_key, priority, batch_id) \
          SELECT 'leaf' || n % 3, 'k' || n, '/', \
-                CASE WHEN n % 10 = 4 THEN 'o' || n % 500 END, n % 2 \
+                CASE WHEN n % 10 = 4 THEN 'o' || n % 500 END, n % 2, \
+                CASE WHEN n % 10 IN (7, 8) THEN md5((n % 2000)::text)::uuid END \
            FROM generate_series(1, 60000) AS n; \
+         INSERT INTO leafhopper.batch (id, state) \
+         SELECT md5(n::text)::uuid, CASE WHEN n % 200 = 7 THEN 'compensating' ELSE 'open' END \
+           FROM generate_series(1, 2000) AS n WHERE n % 10 IN (7, 8); \
+         INSERT INTO leafhopper.batch (id, state, finished_at) \
+         SELECT md5('done ' || n)::uuid, 'succeeded', now() FROM generate_series(1, 20000) AS n; \
+         INSERT INTO leafhopper.dispatch (call_id, leaf, key, run_when, priority, enqueued_at, batch_id) \
+         SELECT id, leaf, key, 'ready', priority, now(), batch_id FROM leafhopper.outbox WHERE id <= 20000; \
+         INSERT INTO leafhopper.finished (call_id, state, reason, batch_id) \
+         SELECT id, 'failed', 'rejected', batch_id FROM leafhopper.outbox WHERE id > 20000 AND id <= 40000; \
+         INSERT INTO leafhopper.result (leaf, key, generation, call_id, status, source, batch_id) \
+         SELECT leaf, key, 1, id, 200, 'response', batch_id FROM leafhopper.outbox WHERE id > 40000; \
+         INSERT INTO leafhopper.batch_mark (batch_id) \
+         SELECT md5((n % 2000)::text)::uuid FROM generate_series(1, 20000) AS n; \
          SET session_replication_role = origin; \
-         INSERT INTO leafhopper.dispatch (call_id, leaf, key, run_when, priority, enqueued_at) \
-         SELECT id, leaf, key, 'ready', priority, now() FROM leafhopper.outbox WHERE id <= 20000; \
-         INSERT INTO leafhopper.finished (call_id, state, reason) \
-         SELECT id, 'failed', 'rejected' FROM leafhopper.outbox WHERE id > 20000 AND id <= 40000; \
-         INSERT INTO leafhopper.result (leaf, key, generation, call_id, status, source) \
-         SELECT leaf, key, 1, id, 200, 'response' FROM leafhopper.outbox WHERE id > 40000; \
          UPDATE leafhopper.dispatch SET due_at = now() + n.at \
            FROM (SELECT interval '1 s' * (call_id - 3000) AS at, call_id FROM leafhopper.dispatch) n \
           WHERE dispatch.call_id = n.call_id AND dispatch.call_id % 10 = 1; \
@@ -107,7 +115,7 @@ async fn fill(app: &App) {
           WHERE call_id % 1000 = 6; \
          INSERT INTO leafhopper.attempt (call_id, attempt, class) \
          SELECT call_id, 1, 'failed' FROM leafhopper.finished; \
-         ANALYZE leafhopper.attempt, leafhopper.outbox, leafhopper.dispatch, leafhopper.finished, leafhopper.result"
+         ANALYZE leafhopper.attempt, leafhopper.batch, leafhopper.batch_mark, leafhopper.outbox, leafhopper.dispatch, leafhopper.finished, leafhopper.result"
     ))
     .await;
 }
@@ -136,8 +144,11 @@ fn collect(plan: &Value, indexes: &mut BTreeSet<String>, scanned: &mut BTreeSet<
     }
 }
 
-/// Statements with their parameters (`LEAVES` and `INSTANCE` stand for those of [`fill`]), and the indexes that
-/// they must use.
+/// Two batches of [`fill`].
+const BATCHES: &str = "ARRAY[md5('7'), md5('17')]::uuid[]";
+
+/// Statements with their parameters (`LEAVES`, `BATCHES` and `INSTANCE` stand for those of [`fill`]), and the indexes
+/// that they must use.
 const HOT: &str = r#"
 claim.sql :: INSTANCE, 8, LEAVES, '{16,16,16}', '{30,30,30}', '{86400,86400,86400}', '{NULL,60,60}', '{2,2,2}', ARRAY['[""]','[""]','[""]'], 5, 0 :: dispatch_fresh dispatch_timed dispatch_doubt dispatch_one_at_a_time
 prior.sql :: '{1,2,3}' :: outbox_pkey result_pkey
@@ -146,7 +157,7 @@ record_other.sql :: INSTANCE, 'i', '{1,2}', '{1,1}', '{leaf1,leaf2}', '{k1,k2}',
 expire.sql :: 10 :: dispatch_ends dispatch_pkey
 doubts.sql :: LEAVES, 500, '{30,30,30}', '{NULL,60,60}' :: dispatch_doubt outbox_pkey
 answer_doubts.sql :: LEAVES, 500 :: dispatch_doubt outbox_pkey result_pkey
-settle_doubts.sql :: '{3}', '{1}', '{ask}', '{NULL}', '{30}' :: dispatch_pkey
+settle_doubts.sql :: '{3}', '{1}', '{ask}', '{NULL}', '{30}', '{false}' :: dispatch_pkey
 give_back.sql :: INSTANCE, 7, '{}', '{6}' :: dispatch_one_at_a_time
 reclaim.sql :: ARRAY[INSTANCE]::uuid[], 1000 :: dispatch_one_at_a_time
 promote_arrived.sql :: 1000 :: dispatch_arrived
@@ -154,7 +165,17 @@ promote_next.sql :: '{leaf1,leaf2}', '{o4,o14}' :: dispatch_held_order dispatch_
 waiting_keys.sql :: 1000 :: dispatch_held_order dispatch_one_head
 free_keys.sql :: 1000 :: dispatch_held_key dispatch_one_at_a_time
 untracked_take_up.sql :: 50000, 2000 :: outbox_pkey dispatch_pkey finished_pkey result_pkey
-sweep_batches.sql :: 1000 :: dispatch_batch
+batch_marks.sql :: 500, 1000 :: batch_mark_pkey
+batch_unfinished.sql :: '00000000-0000-0000-0000-000000000000', 100 :: batch_unfinished
+lock_batches.sql :: BATCHES :: batch_pkey
+look_at_batches.sql :: BATCHES, BATCHES, '{7,17}', BATCHES, '{leaf1}' :: batch_pkey dispatch_batch outbox_batch finished_fails_batch result_batch batch_mark_pkey
+sweep_batches.sql :: 1000, BATCHES :: dispatch_batch
+release_follow_ups.sql :: BATCHES, 1000 :: dispatch_batch
+effects_to_undo.sql :: BATCHES, '{leaf1}', '{leaf0,leaf1,leaf2}', 50 :: result_batch outbox_pkey outbox_compensation dispatch_batch
+add_compensations.sql :: '{40007}', '{1}', '{DELETE}', '{/}', '{NULL}' :: outbox_pkey result_pkey
+remake_compensations.sql :: '{7}', '{DELETE}', '{/}', '{NULL}' :: dispatch_pkey outbox_pkey
+release_compensations.sql :: '{7}', '{NULL}', '{NULL}' :: dispatch_pkey
+end_teardowns.sql :: BATCHES :: batch_live
 "#;
 
 #[tokio::test]
@@ -166,13 +187,21 @@ async fn the_hot_statements_use_their_indexes() {
     for [name, parameters, expected] in table(HOT) {
         let parameters = parameters
             .replace("LEAVES", "'{leaf0,leaf1,leaf2}'")
+            .replace("BATCHES", BATCHES)
             .replace("INSTANCE", &format!("'{INSTANCE}'"));
         let (indexes, scanned) = plan(&bed.app, name, &parameters).await;
         let unused = expected
             .split(' ')
             .filter(|index| !indexes.contains(*index));
         wrong.extend(unused.map(|index| format!("{name} does not use {index} but {indexes:?}")));
-        let large = ["outbox", "dispatch", "finished", "result", "attempt"];
+        let large = [
+            "outbox",
+            "dispatch",
+            "finished",
+            "result",
+            "attempt",
+            "batch_mark",
+        ];
         let scanned = large.iter().filter(|table| scanned.contains(**table));
         wrong.extend(scanned.map(|table| format!("{name} reads all of {table}")));
     }

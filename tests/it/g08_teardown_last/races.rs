@@ -1,0 +1,202 @@
+//! Batches that are cancelled at random instants, over two instances: nothing of a batch happens after its teardown has
+//! begun, and nothing of it stands after that. `make races` has 10,000 of them; `RACES` and `RACES_SEED` say otherwise.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicU32, Ordering},
+    },
+    time::Duration,
+};
+
+use serde_json::json;
+use uuid::Uuid;
+
+use super::{UNDOES, thing};
+use crate::harness::{
+    Bed,
+    app::App,
+    leaf::{Leaf, Request, Rule},
+    wait::{service_time, until_within},
+};
+
+/// So many apps are at it at the same time.
+const APPS: u32 = 12;
+
+/// Each batch has so many calls at first; a further one comes late.
+const CALLS: u32 = 3;
+
+fn number(name: &str, usual: u64) -> u64 {
+    let Ok(text) = std::env::var(name) else {
+        return usual;
+    };
+    text.parse()
+        .unwrap_or_else(|error| panic!("{name}={text}: {error}"))
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn some_races() {
+    races(number("RACES", 400)).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "takes minutes: make races"]
+async fn ten_thousand_races() {
+    races(number("RACES", 10_000)).await;
+}
+
+async fn races(count: u64) {
+    let seed = number("RACES_SEED", fastrand::u64(..));
+    println!("{count} races, RACES_SEED={seed}");
+    let bed = Bed::new().await;
+    behaves_at_random(&bed.leaf, seed);
+    let lines = format!(
+        "timeout = \"2s\"\n{}",
+        UNDOES.replace("concurrency = 8", "concurrency = 24")
+    );
+    let config = bed
+        .config(&lines)
+        .probe("leaf", "settle = \"50ms\"\nmax_probes = 50");
+    let _one = config.start().await;
+    let _two = config.start().await;
+    let count = u32::try_from(count).unwrap();
+    let next = Arc::new(AtomicU32::new(0));
+    let mut apps = tokio::task::JoinSet::new();
+    for app in 0..APPS {
+        let (url, next) = (bed.database.url.clone(), Arc::clone(&next));
+        let chance = fastrand::Rng::with_seed(seed ^ u64::from(app));
+        apps.spawn(async move { cancels(App::connect(&url).await, count, &next, chance).await });
+    }
+    while let Some(ended) = apps.join_next().await {
+        ended.unwrap();
+    }
+    until_within(
+        Duration::from_secs(300),
+        "all batches are finished",
+        async || {
+            let sql =
+                "SELECT b.id, b.state FROM leafhopper.batch b WHERE b.finished_at IS NULL LIMIT 5";
+            let open = bed.app.rows(sql).await;
+            let marks = bed
+                .app
+                .rows("SELECT count(*) AS marks FROM leafhopper.batch_mark")
+                .await;
+            if open.is_empty() && marks == [json!({ "marks": 0 })] {
+                Ok(())
+            } else {
+                Err((open, marks))
+            }
+        },
+    )
+    .await;
+    let ends = bed
+        .app
+        .rows("SELECT state, count(*) AS batches FROM leafhopper.batch GROUP BY 1 ORDER BY 1")
+        .await;
+    println!("{ends:?}, {} requests", bed.leaf.all_requests().len());
+    agree(&bed).await;
+}
+
+/// Answers take their time, and some are lost.
+fn behaves_at_random(leaf: &Leaf, seed: u64) {
+    let mut chance = fastrand::Rng::with_seed(seed ^ 0xbeef);
+    leaf.chooses(move |request| {
+        if request.method == "GET" {
+            return None;
+        }
+        let rule = Rule::new().takes(Duration::from_micros(chance.u64(0..4000)));
+        Some(match chance.u32(0..100) {
+            0 => rule.delivers(crate::harness::leaf::Delivery::Reset),
+            1 if request.method == "POST" => rule.does_nothing().replies(422),
+            _ if request.method == "DELETE" => return None,
+            _ => rule.replies(201),
+        })
+    });
+}
+
+/// Inserts a batch and cancels it in one way or another at some instant, again and again.
+async fn cancels(app: App, count: u32, next: &AtomicU32, mut chance: fastrand::Rng) {
+    loop {
+        let number = next.fetch_add(1, Ordering::Relaxed);
+        if number >= count {
+            return;
+        }
+        let batch = Uuid::new_v4();
+        let key = |call: u32| format!("{number}-{call}");
+        app.execute("BEGIN").await;
+        let mut calls = Vec::new();
+        for call in 0..CALLS {
+            calls.push(app.insert(thing(&key(call)).batch(batch)).await);
+        }
+        app.execute("COMMIT").await;
+        service_time(Duration::from_micros(chance.u64(0..12_000))).await;
+        let some = calls[chance.usize(0..calls.len())];
+        let sql = match chance.u32(0..8) {
+            0..=3 => format!("SELECT leafhopper.cancel_batch('{batch}', 'a race')"),
+            4 | 5 => format!("SELECT leafhopper.cancel({some}, 'a race')"),
+            // A word that is too late for some, and an effect that the app knows of.
+            6 => format!("SELECT leafhopper.confirm('leaf', '{}', 200, NULL)", key(0)),
+            _ => "SELECT".to_owned(),
+        };
+        // Refused where its time is over.
+        if let Err(error) = app.client().batch_execute(&sql).await {
+            assert!(
+                error
+                    .as_db_error()
+                    .is_some_and(|error| error.hint().is_some()),
+                "{sql}: {error:?}"
+            );
+        }
+        if chance.bool() {
+            service_time(Duration::from_micros(chance.u64(0..3_000))).await;
+            app.insert(thing(&key(CALLS)).batch(batch)).await;
+        }
+    }
+}
+
+/// What the leaf did agrees with what the tables say.
+async fn agree(bed: &Bed) {
+    let sql = "SELECT o.key, b.state, b.id AS batch, c.state AS call, c.undone_at IS NOT NULL AS undone
+                 FROM leafhopper.outbox o JOIN leafhopper.batch b ON b.id = o.batch_id JOIN leafhopper.call c ON c.id = o.id
+                WHERE o.undoes IS NULL";
+    let requests = bed.leaf.all_requests();
+    let mut of_batch: std::collections::HashMap<&str, Vec<&Request>> =
+        std::collections::HashMap::new();
+    for request in &requests {
+        let batch = request.key.split('-').next().unwrap();
+        of_batch.entry(batch).or_default().push(request);
+    }
+    let mut wrong = Vec::new();
+    for row in bed.app.rows(sql).await {
+        let key = row["key"].as_str().unwrap();
+        let stands = bed.leaf.standing(key);
+        let expected = usize::from(row["state"] == "succeeded" && row["call"] == "confirmed");
+        // What the app only said to be there never was.
+        let executed = bed.leaf.effects(key);
+        if stands != expected.min(executed) || executed > 1 {
+            wrong.push(format!("{row}: {executed} effects, {stands} stand"));
+        }
+    }
+    for (batch, requests) in of_batch {
+        let undoes = |request: &&&Request| request.method == "DELETE";
+        let first = requests
+            .iter()
+            .find(undoes)
+            .map_or(usize::MAX, |first| first.number);
+        let late = requests.iter().filter(|request| {
+            request.executed && request.method == "POST" && request.number > first
+        });
+        wrong.extend(late.map(|late| {
+            format!(
+                "batch {batch}: {} was executed after its teardown began",
+                late.key
+            )
+        }));
+    }
+    assert!(
+        wrong.is_empty(),
+        "{} wrongs: {:#?}",
+        wrong.len(),
+        &wrong[..wrong.len().min(20)]
+    );
+}
