@@ -24,7 +24,7 @@ CREATE FUNCTION leafhopper.batch_is_open(batch uuid) RETURNS boolean
        AND NOT EXISTS (SELECT FROM leafhopper.finished f WHERE f.batch_id = batch AND f.fails_batch)
 $$;
 
-CREATE FUNCTION leafhopper.calls_finished() RETURNS trigger
+CREATE FUNCTION leafhopper.calls_ended() RETURNS trigger
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp'
     AS $$
@@ -1085,7 +1085,7 @@ CREATE TRIGGER batch_added AFTER INSERT ON leafhopper.batch FOR EACH ROW WHEN ((
 
 CREATE TRIGGER batch_changed AFTER UPDATE ON leafhopper.batch FOR EACH ROW WHEN (((old.state <> new.state) OR (old.sealed <> new.sealed) OR (old.last_phase_at IS DISTINCT FROM new.last_phase_at) OR ((old.finished_at IS NOT NULL) AND (new.finished_at IS NULL)))) EXECUTE FUNCTION leafhopper.batch_changed();
 
-CREATE TRIGGER calls_finished AFTER INSERT ON leafhopper.finished REFERENCING NEW TABLE AS ended FOR EACH STATEMENT EXECUTE FUNCTION leafhopper.calls_finished();
+CREATE TRIGGER calls_ended AFTER DELETE ON leafhopper.dispatch REFERENCING OLD TABLE AS ended FOR EACH STATEMENT EXECUTE FUNCTION leafhopper.calls_ended();
 
 CREATE TRIGGER compensation_confirmed AFTER INSERT ON leafhopper.result FOR EACH ROW WHEN ((new.key ~ ':undo:[0-9]+$'::text)) EXECUTE FUNCTION leafhopper.compensation_confirmed();
 
@@ -1097,7 +1097,7 @@ REVOKE ALL ON FUNCTION leafhopper.batch_changed() FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION leafhopper.batch_is_open(batch uuid) FROM PUBLIC;
 
-REVOKE ALL ON FUNCTION leafhopper.calls_finished() FROM PUBLIC;
+REVOKE ALL ON FUNCTION leafhopper.calls_ended() FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION leafhopper.can_be_asked_first(call bigint) FROM PUBLIC;
 

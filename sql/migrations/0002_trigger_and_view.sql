@@ -68,7 +68,8 @@ BEGIN
     RETURN NULL;
 END $$;
 
-CREATE FUNCTION leafhopper.calls_finished() RETURNS trigger
+-- Whatever ended them: also where a result stands already, and nothing is written but that they live no more.
+CREATE FUNCTION leafhopper.calls_ended() RETURNS trigger
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     INSERT INTO leafhopper.batch_mark (batch_id)
@@ -89,9 +90,9 @@ CREATE TRIGGER result_changed AFTER INSERT OR UPDATE OF undone_at ON leafhopper.
     FOR EACH ROW WHEN (NEW.batch_id IS NOT NULL) EXECUTE FUNCTION leafhopper.result_changed();
 CREATE TRIGGER compensation_confirmed AFTER INSERT ON leafhopper.result
     FOR EACH ROW WHEN (NEW.key ~ ':undo:[0-9]+$') EXECUTE FUNCTION leafhopper.compensation_confirmed();
-CREATE TRIGGER calls_finished AFTER INSERT ON leafhopper.finished
-    REFERENCING NEW TABLE AS ended
-    FOR EACH STATEMENT EXECUTE FUNCTION leafhopper.calls_finished();
+CREATE TRIGGER calls_ended AFTER DELETE ON leafhopper.dispatch
+    REFERENCING OLD TABLE AS ended
+    FOR EACH STATEMENT EXECUTE FUNCTION leafhopper.calls_ended();
 CREATE TRIGGER batch_added AFTER INSERT ON leafhopper.batch
     FOR EACH ROW WHEN (NEW.state <> 'open') EXECUTE FUNCTION leafhopper.batch_changed();
 CREATE TRIGGER batch_changed AFTER UPDATE ON leafhopper.batch

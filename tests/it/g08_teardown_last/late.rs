@@ -103,6 +103,32 @@ async fn an_answer_that_an_instance_kept_through_an_outage_is_undone_after_the_t
     assert_eq!(undone(&bed.leaf), ["kept"]);
 }
 
+/// Its result is written while it is in flight, so at its end nothing is left to be written.
+#[tokio::test]
+async fn a_call_that_ends_after_somebody_s_word_for_it_ends_its_batch() {
+    let bed = Bed::new().await;
+    let gate = Gate::closed();
+    bed.leaf
+        .always()
+        .key("told")
+        .waits_before_the_answer(&gate)
+        .answers(201);
+    let _sidecar = bed.sidecar(UNDOES).await;
+    let batch = Uuid::new_v4();
+    bed.app.insert(thing("told").batch(batch)).await;
+    gate.until_arrived(1).await;
+    bed.app
+        .execute("SELECT leafhopper.confirm('leaf', 'told', 200, NULL)")
+        .await;
+    until("nobody has to look at the batch", async || {
+        let marks = bed.app.rows("SELECT * FROM leafhopper.batch_mark").await;
+        if marks.is_empty() { Ok(()) } else { Err(marks) }
+    })
+    .await;
+    gate.open();
+    until_finished(&bed.app, batch, "succeeded").await;
+}
+
 #[tokio::test]
 async fn what_is_in_doubt_past_its_deadline_is_found_and_undone() {
     let bed = Bed::new().await;

@@ -6,6 +6,7 @@ mod ends;
 mod follow_ups;
 mod incomplete;
 mod late;
+mod many;
 mod races;
 
 use serde_json::{Value, json};

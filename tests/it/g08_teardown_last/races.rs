@@ -2,10 +2,7 @@
 //! begun, and nothing of it stands after that. `make races` has 10,000 of them; `RACES` and `RACES_SEED` say otherwise.
 
 use std::{
-    sync::{
-        Arc,
-        atomic::{AtomicU32, Ordering},
-    },
+    sync::atomic::{AtomicU32, Ordering},
     time::Duration,
 };
 
@@ -21,10 +18,15 @@ use crate::harness::{
 };
 
 /// So many apps are at it at the same time.
-const APPS: u32 = 12;
+const APPS: u32 = 16;
 
 /// Each batch has so many calls at first; a further one comes late.
 const CALLS: u32 = 3;
+
+/// Batches of which an effect was confirmed after a sibling was cancelled: it was in flight.
+const IN_FLIGHT: &str = "SELECT count(DISTINCT r.batch_id) AS batches FROM leafhopper.result r
+      JOIN leafhopper.finished f ON f.batch_id = r.batch_id AND f.state IN ('cancelled', 'failed')
+     WHERE r.confirmed_at > f.finished_at AND r.undone_at IS NOT NULL";
 
 fn number(name: &str, usual: u64) -> u64 {
     let Ok(text) = std::env::var(name) else {
@@ -60,16 +62,12 @@ async fn races(count: u64) {
     let _one = config.start().await;
     let _two = config.start().await;
     let count = u32::try_from(count).unwrap();
-    let next = Arc::new(AtomicU32::new(0));
-    let mut apps = tokio::task::JoinSet::new();
-    for app in 0..APPS {
-        let (url, next) = (bed.database.url.clone(), Arc::clone(&next));
+    let next = AtomicU32::new(0);
+    let apps = (0..APPS).map(async |app| {
         let chance = fastrand::Rng::with_seed(seed ^ u64::from(app));
-        apps.spawn(async move { cancels(App::connect(&url).await, count, &next, chance).await });
-    }
-    while let Some(ended) = apps.join_next().await {
-        ended.unwrap();
-    }
+        cancels(App::connect(&bed.database.url).await, count, &next, chance).await;
+    });
+    futures_util::future::join_all(apps).await;
     until_within(
         Duration::from_secs(300),
         "all batches are finished",
@@ -93,8 +91,18 @@ async fn races(count: u64) {
         .app
         .rows("SELECT state, count(*) AS batches FROM leafhopper.batch GROUP BY 1 ORDER BY 1")
         .await;
-    println!("{ends:?}, {} requests", bed.leaf.all_requests().len());
+    let flew = bed.app.rows(IN_FLIGHT).await;
+    println!(
+        "{ends:?}, {} requests, {flew:?}",
+        bed.leaf.all_requests().len()
+    );
     agree(&bed).await;
+    // Else the instants are ill chosen, and this shows little.
+    let flew = flew[0]["batches"].as_u64().unwrap();
+    assert!(
+        flew * 20 > u64::from(count),
+        "only {flew} batches were cancelled with a call in flight"
+    );
 }
 
 /// Answers take their time, and some are lost.
@@ -104,7 +112,7 @@ fn behaves_at_random(leaf: &Leaf, seed: u64) {
         if request.method == "GET" {
             return None;
         }
-        let rule = Rule::new().takes(Duration::from_micros(chance.u64(0..4000)));
+        let rule = Rule::new().takes(Duration::from_micros(chance.u64(0..15_000)));
         Some(match chance.u32(0..100) {
             0 => rule.delivers(crate::harness::leaf::Delivery::Reset),
             1 if request.method == "POST" => rule.does_nothing().replies(422),
@@ -129,6 +137,9 @@ async fn cancels(app: App, count: u32, next: &AtomicU32, mut chance: fastrand::R
             calls.push(app.insert(thing(&key(call)).batch(batch)).await);
         }
         app.execute("COMMIT").await;
+        if chance.u32(0..4) > 0 {
+            is_claimed(&app, batch).await;
+        }
         service_time(Duration::from_micros(chance.u64(0..12_000))).await;
         let some = calls[chance.usize(0..calls.len())];
         let sql = match chance.u32(0..8) {
@@ -152,6 +163,22 @@ async fn cancels(app: App, count: u32, next: &AtomicU32, mut chance: fastrand::R
             app.insert(thing(&key(CALLS)).batch(batch)).await;
         }
     }
+}
+
+/// Waits until one of the batch's calls is claimed.
+async fn is_claimed(app: &App, batch: Uuid) {
+    let sql = format!(
+        "SELECT FROM leafhopper.dispatch WHERE batch_id = '{batch}' HAVING bool_or(state <> 'pending') IS NOT false"
+    );
+    until_within(Duration::from_secs(60), "a call is claimed", async || {
+        let rows = app.client().query(&sql, &[]).await.unwrap();
+        if rows.is_empty() {
+            Err("none is")
+        } else {
+            Ok(())
+        }
+    })
+    .await;
 }
 
 /// What the leaf did agrees with what the tables say.
