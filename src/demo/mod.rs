@@ -1,10 +1,11 @@
 //! `leafhopper demo`: the main job on a machine that has nothing yet. The tests stand on the same ground.
 //!
-//! A throw-away PostgreSQL, three leaves with ways of their own, an app that speaks plain SQL through `psql`,
+//! A throw-away PostgreSQL, five leaves with ways of their own, an app that speaks plain SQL through `psql`,
 //! and the sidecar as a process of its own, so that it can be killed in the middle of a call. At the end the
 //! leaves' own ledger is held against the database.
 
 mod app;
+mod batch;
 pub mod binaries;
 pub mod cluster;
 mod error;

@@ -76,6 +76,70 @@ impl Drop for Demo {
     }
 }
 
+/// The rows that the story shows under this line: leaf, key, and where it stands.
+fn shown(story: &[String], head: &str) -> Vec<String> {
+    let rows = story.iter().skip_while(|line| line.trim() != head).skip(1);
+    rows.take_while(|line| !line.is_empty())
+        .map(|line| {
+            let words: Vec<&str> = line.split_whitespace().collect();
+            [&words[1..3], &words[6..]].concat().join(" ")
+        })
+        .collect()
+}
+
+/// A batch that fails with a sibling in flight, its teardown, and the same keys again.
+fn check_the_batch(story: &[String]) {
+    let says = |line: &str| {
+        let found = story.iter().any(|said| said.trim() == line);
+        assert!(found, "{line:?} in {story:#?}");
+    };
+    assert_eq!(
+        shown(story, "Batch Gil's shop: cancelling"),
+        [
+            "git site:48:repo confirmed",
+            "pay site:48:charge confirmed",
+            "host site:48:site dispatching",
+            "host site:48:domain cancelled, batch_cancelled",
+            "dns site:48:dns failed, rejected",
+            "mail site:48:sorry pending, waits_for_batch",
+        ]
+    );
+    says("DELETEs that the leaves have seen: 0.");
+    assert_eq!(
+        shown(story, "Batch Gil's shop: cancelled"),
+        [
+            "git site:48:repo confirmed, undone",
+            "pay site:48:charge confirmed, undone",
+            "host site:48:site confirmed, undone",
+            "host site:48:domain cancelled, batch_cancelled",
+            "dns site:48:dns failed, rejected",
+            "mail site:48:sorry confirmed",
+            "host site:48:site:undo:1 confirmed",
+            "pay site:48:charge:undo:1 confirmed",
+            "git site:48:repo:undo:1 confirmed",
+        ]
+    );
+    says("DELETEs that the leaves have seen: /host/sites/2, /pay/charges/43, /git/repos/gil.");
+    says(
+        "Of the batch's effects 0 stand. In the leaves' ledger: 0 sites, 0 charges, 0 repositories of it.",
+    );
+    for line in [
+        "git site:48:repo     1 undone, 2 stands",
+        "pay site:48:charge   1 undone, 2 stands",
+        "host site:48:site    1 undone, 2 stands",
+        "mail site:48:sorry   1 stands",
+        "dns site:48:dns      1 stands",
+        "host site:48:domain  1 stands",
+    ] {
+        says(line);
+    }
+    let another = "Idempotency-Key: site:48:charge, then lh-";
+    assert!(
+        story.iter().any(|line| line.trim().starts_with(another)),
+        "{story:#?}"
+    );
+}
+
 #[tokio::test]
 async fn a_demo_s_story_ends_and_what_it_prints_can_be_tried() {
     let mut demo = Demo::start();
@@ -91,6 +155,7 @@ async fn a_demo_s_story_ends_and_what_it_prints_can_be_tried() {
         story.iter().any(|line| line.ends_with(agrees)),
         "{story:#?}"
     );
+    check_the_batch(story);
     let commands = rest
         .iter()
         .skip_while(|line| !line.starts_with("In another terminal"));
@@ -104,6 +169,12 @@ async fn a_demo_s_story_ends_and_what_it_prints_can_be_tried() {
         .iter()
         .find_map(|line| line.strip_prefix("  the database   "));
     let app = App::connect(url.unwrap()).await;
+    let batches =
+        "SELECT state, finished_at IS NOT NULL AS finished FROM leafhopper.batch ORDER BY id";
+    assert_eq!(
+        json!(app.rows(batches).await),
+        json!([{ "state": "cancelled", "finished": true }, { "state": "succeeded", "finished": true }])
+    );
     let adopted = json!([{ "state": "confirmed", "attempts": 1, "source": "adopted" }]);
     until("the call that was printed is adopted", async || {
         let rows = "SELECT c.state, c.attempts, r.source FROM leafhopper.call c \

@@ -1,16 +1,19 @@
-//! The demo's leaves: three services of somebody else's, in one small HTTP server that keeps a ledger.
+//! The demo's leaves: five services of somebody else's, in one small HTTP server that keeps a ledger.
 //!
-//! A POST to a collection creates a resource, a GET of the resource shows it (404 where there is none). What an
-//! effect is called in the ledger is the body's `description`: the demo's app gives the call's key there.
+//! A POST to a collection creates a resource, a GET of the resource shows it, a DELETE removes it (404 where there is
+//! none). What an effect is called in the ledger is the body's `description`: the demo's app gives the call's key there.
 //!
-//! | leaf | creates at | a resource | the same POST once more |
+//! | leaf | creates at | a resource | the same request once more |
 //! | --- | --- | --- | --- |
 //! | git, a git host | `/git/repos` | `/git/repos/NAME` | 409: the name is taken |
 //! | pay, a payment provider | `/pay/charges` | `/pay/charges/NUMBER` | one more charge; with the same `Idempotency-Key` the first answer again |
 //! | host, a hosting API | `/host/sites`, `/host/domains` | `/host/sites/NUMBER` | one more |
+//! | dns, a DNS provider | PUT of the resource | `/dns/records/NAME` | the same state |
+//! | mail, a mail provider | `/mail/messages` | `/mail/messages/NUMBER` | as pay |
 //!
-//! So git can be asked whether a call was executed, pay recognises it, and host does neither: the number by which
-//! its resource could be asked for is in the answer that was lost.
+//! So git can be asked whether a call was executed, pay and mail recognise it, for dns it makes no difference, and host
+//! does none of these: the number by which its resource could be asked for is in the answer that was lost. To an
+//! address that is none, dns says 422.
 //!
 //! A body's `then` is a fault on request:
 //!
@@ -20,13 +23,15 @@
 //! | `lose the answer` | the first time: executes it, and cuts the connection |
 //! | `be busy` | the first two times: 503 with Retry-After, executes nothing |
 //! | `refuse` | 422, always |
-//! | `think` | the first time: executes it, and answers when the demo lets it, at the latest after 10 s |
+//! | `think` | the first time: executes it, and answers when the demo lets it, at the latest after 25 s |
+//!
+//! The demo lets others think without their knowing.
 
 mod books;
 mod wire;
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     sync::{Arc, Mutex, PoisonError},
     time::Duration,
 };
@@ -34,15 +39,18 @@ use std::{
 use tokio::{
     io::BufReader,
     net::{TcpListener, TcpStream},
-    sync::Semaphore,
+    sync::watch,
     time::timeout,
 };
 
-use self::{books::Books, wire::Answer};
+use self::{
+    books::Books,
+    wire::{Answer, Request},
+};
 use crate::shutdown::Tasks;
 
-/// Longer than the sidecar waits for an answer.
-const THINKS_AT_MOST: Duration = Duration::from_secs(10);
+/// Less than the sidecar waits for host, which nobody could ask.
+const THINKS_AT_MOST: Duration = Duration::from_secs(25);
 
 /// The running server.
 #[derive(Debug)]
@@ -55,8 +63,8 @@ pub(super) struct DemoLeaf {
 #[derive(Debug)]
 struct Shared {
     books: Mutex<Books>,
-    /// Each thought ends with a permit.
-    thoughts: Semaphore,
+    /// The effects of which nobody is told yet.
+    thoughts: watch::Sender<BTreeSet<String>>,
 }
 
 impl DemoLeaf {
@@ -64,7 +72,7 @@ impl DemoLeaf {
         let listener = TcpListener::bind(("127.0.0.1", 0)).await?;
         let shared = Arc::new(Shared {
             books: Mutex::default(),
-            thoughts: Semaphore::new(0),
+            thoughts: watch::Sender::default(),
         });
         let leaf = Self {
             port: listener.local_addr()?.port(),
@@ -89,14 +97,31 @@ impl DemoLeaf {
         format!("http://127.0.0.1:{}", self.port)
     }
 
-    /// Lets those answer that think.
-    pub(super) fn answer_now(&self, thoughts: usize) {
-        self.shared.thoughts.add_permits(thoughts);
+    /// Lets what arrives for this effect be executed, and not be answered until [`Self::answer`].
+    pub(super) fn think_about(&self, effect: &str) {
+        self.shared.ponder(effect);
     }
 
-    /// POSTs that arrived for this effect (`leaf description`), however they ended.
+    /// Lets the leaf answer that thinks about this effect.
+    pub(super) fn answer(&self, effect: &str) {
+        self.shared.thoughts.send_modify(|thoughts| {
+            thoughts.remove(effect);
+        });
+    }
+
+    /// POSTs and PUTs that arrived for this effect (`leaf description`), however they ended.
     pub(super) fn sent(&self, effect: &str) -> u32 {
         self.shared.books(|books| books.sent(effect))
+    }
+
+    /// The idempotency keys that came with them, each once.
+    pub(super) fn keys(&self, effect: &str) -> Vec<String> {
+        self.shared.books(|books| books.keys(effect))
+    }
+
+    /// The paths of what was deleted, in that order.
+    pub(super) fn deleted(&self) -> Vec<String> {
+        self.shared.books(|books| books.deleted())
     }
 
     /// GETs that arrived for this resource.
@@ -121,26 +146,11 @@ impl Shared {
             let method = request.method.as_str();
             let answer = match method {
                 "GET" | "HEAD" => self.books(|books| books.show(&request.path)),
-                "POST" => {
-                    let times = self.books(|books| books.note(&request));
-                    let fault = request.body["then"].as_str().unwrap_or_default();
-                    if fault == "lose the request" && times == 1 {
-                        return Ok(());
-                    }
-                    let answer = match (fault, times) {
-                        ("refuse", _) => books::error("422 Unprocessable Content", "not like that"),
-                        ("be busy", ..3) => {
-                            books::error("503 Service Unavailable", "busy").with("retry-after: 0")
-                        }
-                        _ => self.books(|books| books.create(&request)),
-                    };
-                    match (fault, times) {
-                        ("lose the answer", 1) => return Ok(()),
-                        ("think", 1) => self.think().await,
-                        _ => {}
-                    }
-                    answer
-                }
+                "POST" | "PUT" => match self.make(&request).await {
+                    Some(answer) => answer,
+                    None => return Ok(()),
+                },
+                "DELETE" => self.books(|books| books.delete(&request.path)),
                 _ => Answer::new("405 Method Not Allowed", serde_json::json!({})),
             };
             wire::write(&mut stream, method, &answer).await?;
@@ -148,10 +158,41 @@ impl Shared {
         Ok(())
     }
 
-    async fn think(&self) {
-        // Whether it was let or has thought for long enough: it answers.
-        if let Ok(Ok(permit)) = timeout(THINKS_AT_MOST, self.thoughts.acquire()).await {
-            permit.forget();
+    /// `None` where it ends without an answer.
+    async fn make(&self, request: &Request) -> Option<Answer> {
+        let times = self.books(|books| books.note(request));
+        let fault = request.body["then"].as_str().unwrap_or_default();
+        match (fault, times) {
+            ("lose the request", 1) => return None,
+            ("think", 1) => self.ponder(&request.effect()),
+            _ => {}
         }
+        let answer = match (fault, times) {
+            ("refuse", _) => books::error("422 Unprocessable Content", "not like that"),
+            ("be busy", ..3) => {
+                books::error("503 Service Unavailable", "busy").with("retry-after: 0")
+            }
+            _ if request.method == "PUT" => self.books(|books| books.put(request)),
+            _ => self.books(|books| books.create(request)),
+        };
+        if (fault, times) == ("lose the answer", 1) {
+            return None;
+        }
+        self.think(&request.effect()).await;
+        Some(answer)
+    }
+
+    fn ponder(&self, effect: &str) {
+        self.thoughts.send_modify(|thoughts| {
+            thoughts.insert(effect.to_owned());
+        });
+    }
+
+    /// Thinks about it, if it is something to think about.
+    async fn think(&self, effect: &str) {
+        let mut thoughts = self.thoughts.subscribe();
+        let answered = thoughts.wait_for(|thoughts| !thoughts.contains(effect));
+        // Whether it was let or has thought for long enough: it answers.
+        drop(timeout(THINKS_AT_MOST, answered).await);
     }
 }
