@@ -7,7 +7,10 @@
 //! The announcement of a cancel is older than all this: a call that fails writes it with its own end, and no claim takes
 //! a call of that batch from then on.
 
-use std::{collections::BTreeSet, time::Duration};
+use std::{
+    collections::{BTreeSet, HashMap},
+    time::Duration,
+};
 
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -24,13 +27,15 @@ use crate::{
     store::{
         StoreError,
         batch::{Looked, MARKS, Mark, WALK},
-        sweep::CHUNK,
     },
 };
 
 /// Marks are looked for this soon after some were last seen.
 const AWAKE_POLL: Duration = Duration::from_millis(20);
 const AWAKE_FOR: Duration = Duration::from_millis(500);
+
+/// A batch that an app is just adding is looked at again after this.
+const APART_FOR: Duration = Duration::from_secs(1);
 
 pub(super) fn spawn(tasks: &Tasks, context: &Shared, until: &CancellationToken) {
     let nudge = context.nudges.batch.clone();
@@ -45,6 +50,8 @@ struct Batcher {
     walked: Uuid,
     last_walk: Option<Instant>,
     last_mark: Option<Instant>,
+    /// Batches that an app was just adding, and when that was seen.
+    apart: HashMap<Uuid, Instant>,
 }
 
 impl Pass for Batcher {
@@ -55,24 +62,24 @@ impl Pass for Batcher {
         let full = marks.len() == MARKS;
         // From the start again: a mark commits when its transaction does, below others.
         self.read = marks.last().filter(|_| full).map_or(0, |mark| mark.id);
-        if !marks.is_empty() {
+        let mut batches: BTreeSet<Uuid> = marks.iter().map(|mark| mark.batch).collect();
+        self.walk(context, &mut batches).await?;
+        let looked = self.look(context, batches, &marks).await?;
+        if marks.is_empty() && looked.is_empty() {
+            return Ok(More::Later);
+        }
+        if !marks.is_empty() && !looked.is_empty() {
             self.last_mark = Some(Instant::now());
         }
-        let mut batches: BTreeSet<Uuid> = marks.iter().map(|mark| mark.batch).collect();
-        let walked_full = self.walk(context, &mut batches).await?;
-        let looked = look(context, &batches, &marks).await?;
         let moved = looked.iter().any(|batch| batch.before != batch.state);
         let swept = sweep(context, &looked).await?;
-        let released = release(context, &looked).await?;
-        let undoing: Vec<Uuid> = of_state(&looked, "compensating").collect();
+        release(context, &looked).await?;
+        let undoing = looked.iter().filter(|batch| batch.state == "compensating");
+        let undoing: Vec<Uuid> = undoing.map(|batch| batch.batch).collect();
         teardown::tear_down(context, &undoing).await?;
         // What was held by others is looked at again a little later.
-        let more = moved || (full && !looked.is_empty()) || walked_full;
-        Ok(if more || swept == More::Now || released == More::Now {
-            More::Now
-        } else {
-            More::Later
-        })
+        let more = moved || swept || (full && !looked.is_empty());
+        Ok(if more { More::Now } else { More::Later })
     }
 
     fn interval(&self, context: &Shared) -> Duration {
@@ -84,58 +91,59 @@ impl Pass for Batcher {
 }
 
 impl Batcher {
-    /// Adds a page of those on their way to their end, now and then. `true` where there are more.
+    /// Adds a page of those on their way to their end, now and then.
     async fn walk(
         &mut self,
         context: &Shared,
         batches: &mut BTreeSet<Uuid>,
-    ) -> Result<bool, StoreError> {
+    ) -> Result<(), StoreError> {
         let pause = context.dispatch().poll_interval * 2;
-        let under_way = !self.walked.is_nil();
-        if !under_way && self.last_walk.is_some_and(|at| at.elapsed() < pause) {
-            return Ok(false);
+        if self.last_walk.is_some_and(|at| at.elapsed() < pause) {
+            return Ok(());
         }
         self.last_walk = Some(Instant::now());
         let page = context.store.unfinished_batches(self.walked).await?;
         let full = page.len() == WALK;
         self.walked = page.last().filter(|_| full).copied().unwrap_or_default();
         batches.extend(page);
-        Ok(full)
+        Ok(())
+    }
+
+    async fn look(
+        &mut self,
+        context: &Shared,
+        batches: BTreeSet<Uuid>,
+        marks: &[Mark],
+    ) -> Result<Vec<Looked>, StoreError> {
+        self.apart.retain(|_, at| at.elapsed() < APART_FOR);
+        let batches: Vec<Uuid> = batches
+            .into_iter()
+            .filter(|batch| !self.apart.contains_key(batch))
+            .collect();
+        if batches.is_empty() || !context.may_go_on() {
+            return Ok(Vec::new());
+        }
+        let leaves = teardown::leaves(context);
+        let looking = context.store.look_at_batches(&batches, marks, &leaves);
+        let (looked, contended) = looking.await?;
+        let now = Instant::now();
+        self.apart
+            .extend(contended.into_iter().map(|batch| (batch, now)));
+        for batch in looked.iter().filter(|batch| batch.before != batch.state) {
+            context.observer.emit(Observation::BatchMoved {
+                batch: batch.batch,
+                state: &batch.state,
+            });
+        }
+        Ok(looked)
     }
 }
 
-fn of_state<'a>(looked: &'a [Looked], state: &'a str) -> impl Iterator<Item = Uuid> + 'a {
-    let of_state = looked.iter().filter(move |batch| batch.state == state);
-    of_state.map(|batch| batch.batch)
-}
-
-async fn look(
-    context: &Shared,
-    batches: &BTreeSet<Uuid>,
-    marks: &[Mark],
-) -> Result<Vec<Looked>, StoreError> {
-    if batches.is_empty() || !context.may_go_on() {
-        return Ok(Vec::new());
-    }
-    let batches: Vec<Uuid> = batches.iter().copied().collect();
-    let leaves = teardown::leaves(context);
-    let looked = context
-        .store
-        .look_at_batches(&batches, marks, &leaves)
-        .await?;
-    for batch in looked.iter().filter(|batch| batch.before != batch.state) {
-        context.observer.emit(Observation::BatchMoved {
-            batch: batch.batch,
-            state: &batch.state,
-        });
-    }
-    Ok(looked)
-}
-
-async fn sweep(context: &Shared, looked: &[Looked]) -> Result<More, StoreError> {
+/// Cancels what waits for nothing any more. `true` where something did.
+async fn sweep(context: &Shared, looked: &[Looked]) -> Result<bool, StoreError> {
     let waiting = looked.iter().filter(|batch| batch.may_have_waiting);
     let batches: Vec<Uuid> = waiting.map(|batch| batch.batch).collect();
-    let mut more = More::Later;
+    let mut swept = false;
     loop {
         let cancelled = context.store.sweep_batches(&batches).await?;
         for leaf in &cancelled {
@@ -145,32 +153,32 @@ async fn sweep(context: &Shared, looked: &[Looked]) -> Result<More, StoreError> 
             });
         }
         if !cancelled.is_empty() {
-            more = More::Now;
+            swept = true;
             context.call_news();
             // A cancelled head lets the next of its ordering key go.
             context.nudges.order.give();
         }
         if More::behind(&cancelled) == More::Later || context.stop.claiming.is_cancelled() {
-            return Ok(more);
+            return Ok(swept);
         }
     }
 }
 
-async fn release(context: &Shared, looked: &[Looked]) -> Result<More, StoreError> {
+/// Lets follow-ups go whose phase has begun.
+async fn release(context: &Shared, looked: &[Looked]) -> Result<(), StoreError> {
     let due = looked.iter().filter(|batch| batch.may_release);
     let batches: Vec<Uuid> = due.map(|batch| batch.batch).collect();
     if batches.is_empty() {
-        return Ok(More::Later);
+        return Ok(());
     }
     loop {
         let released = context.store.release_follow_ups(&batches).await?;
-        if released > 0 {
+        if !released.is_empty() {
             context.nudges.work.give();
             context.nudges.order.give();
         }
-        let chunk = usize::try_from(CHUNK).unwrap_or(usize::MAX);
-        if released < chunk || context.stop.claiming.is_cancelled() {
-            return Ok(More::Later);
+        if More::behind(&released) == More::Later || context.stop.claiming.is_cancelled() {
+            return Ok(());
         }
     }
 }

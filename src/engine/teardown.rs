@@ -19,7 +19,7 @@ use crate::{
 };
 
 /// So many batches in one transaction.
-const GROUP: usize = 50;
+const GROUP: usize = 8;
 
 /// What the configuration says of leaves, by now.
 pub(super) fn leaves(context: &Shared) -> Leaves {

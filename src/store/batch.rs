@@ -11,14 +11,17 @@ use crate::domain::{call::CallId, compensation::Undo};
 
 const LOCK_WAIT: Duration = Duration::from_millis(100);
 
+/// A look waits only for a row that somebody else is adding: another look does it within this, an app perhaps not.
+const LOOK_WAIT: Duration = Duration::from_millis(25);
+
 /// So many marks are read at once.
 pub const MARKS: usize = 1000;
 
 /// So many batches on their way to their end are walked through at once.
-pub const WALK: usize = 200;
+pub const WALK: usize = 1000;
 
-/// Of one batch that undoes in any order, so many effects at once.
-const EFFECTS: i32 = 50;
+/// Of one batch that undoes in any order, so many effects at once: their results are in memory together.
+const EFFECTS: i32 = 16;
 
 /// "Look at this batch."
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -132,8 +135,8 @@ impl Store {
         ids(OPERATION, &rows)
     }
 
-    /// Looks at each batch, and takes it one step further. A batch whose row somebody holds keeps its mark, and is in
-    /// nobody's way.
+    /// Looks at each batch, and takes it one step further. Gives also those that an app is just adding: they keep their
+    /// marks, and are in nobody's way.
     ///
     /// # Errors
     /// The database did not answer.
@@ -142,25 +145,25 @@ impl Store {
         batches: &[Uuid],
         marks: &[Mark],
         leaves: &Leaves,
-    ) -> Result<Vec<Looked>, StoreError> {
-        match self.look(batches, marks, leaves).await {
-            Err(error) if error.is_contention() && batches.len() > 1 => {}
-            Err(error) if error.is_contention() => return Ok(Vec::new()),
-            looked => return looked,
-        }
-        let mut all = Vec::new();
-        for batch in batches {
-            let own: Vec<Mark> = marks
+    ) -> Result<(Vec<Looked>, Vec<Uuid>), StoreError> {
+        let (mut looked, mut contended) = (Vec::new(), Vec::new());
+        let mut parts = vec![batches];
+        while let Some(part) = parts.pop() {
+            let of_part: Vec<Mark> = marks
                 .iter()
-                .filter(|m| m.batch == *batch)
+                .filter(|mark| part.contains(&mark.batch))
                 .copied()
                 .collect();
-            match self.look(&[*batch], &own, leaves).await {
-                Err(error) if error.is_contention() => {}
-                looked => all.extend(looked?),
+            match (self.look(part, &of_part, leaves).await, part) {
+                (Err(error), [one]) if error.is_contention() => contended.push(*one),
+                (Err(error), _) if error.is_contention() => {
+                    let (one, other) = part.split_at(part.len() / 2);
+                    parts.extend([one, other]);
+                }
+                (seen, _) => looked.extend(seen?),
             }
         }
-        Ok(all)
+        Ok((looked, contended))
     }
 
     async fn look(
@@ -170,7 +173,7 @@ impl Store {
         leaves: &Leaves,
     ) -> Result<Vec<Looked>, StoreError> {
         const OPERATION: &str = "look at batches";
-        let (transaction, locked) = self.lock_batches(OPERATION, batches).await?;
+        let (transaction, locked) = self.lock_batches(OPERATION, LOOK_WAIT, batches).await?;
         let (mark_ids, of): (Vec<i64>, Vec<Uuid>) = marks.iter().map(|m| (m.id, m.batch)).unzip();
         let rows = transaction
             .last(
@@ -200,12 +203,13 @@ impl Store {
     async fn lock_batches(
         &self,
         operation: &'static str,
+        lock_wait: Duration,
         batches: &[Uuid],
     ) -> Result<(Transaction, Vec<Uuid>), StoreError> {
         let transaction = self.begin(operation).await?;
         let rows = transaction
             .first(
-                LOCK_WAIT,
+                lock_wait,
                 include_str!("../../sql/queries/lock_batches.sql"),
                 &[(&batches, Type::UUID_ARRAY)],
             )
@@ -234,20 +238,23 @@ impl Store {
             .collect()
     }
 
-    /// Lets follow-ups of these batches go whose phase has begun, at most [`CHUNK`] of them. Gives how many.
+    /// Lets follow-ups of these batches go whose phase has begun, at most [`CHUNK`] of them. Gives them.
     ///
     /// # Errors
     /// The database did not answer.
-    pub async fn release_follow_ups(&self, batches: &[Uuid]) -> Result<usize, StoreError> {
+    pub async fn release_follow_ups(&self, batches: &[Uuid]) -> Result<Vec<CallId>, StoreError> {
+        const OPERATION: &str = "let follow-ups go";
         let rows = self
             .write(
-                "let follow-ups go",
+                OPERATION,
                 LOCK_WAIT,
                 include_str!("../../sql/queries/release_follow_ups.sql"),
                 &[(&batches, Type::UUID_ARRAY), (&CHUNK, Type::INT4)],
             )
             .await?;
-        Ok(rows.len())
+        rows.iter()
+            .map(|row| column(OPERATION, row, "call_id"))
+            .collect()
     }
 
     /// What is to be undone now of these batches, while their rows are held.
@@ -260,7 +267,7 @@ impl Store {
         leaves: &Leaves,
     ) -> Result<Teardown, StoreError> {
         const OPERATION: &str = "tear batches down";
-        let (transaction, locked) = self.lock_batches(OPERATION, batches).await?;
+        let (transaction, locked) = self.lock_batches(OPERATION, LOCK_WAIT, batches).await?;
         let rows = transaction
             .next(
                 include_str!("../../sql/queries/effects_to_undo.sql"),
