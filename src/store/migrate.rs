@@ -87,6 +87,7 @@ pub const GRANTABLE: &[&str] = &[
     "forget",
     "cancel",
     "resolve_not_executed",
+    "waive",
     "retry",
     "cancel_batch",
     "seal",
