@@ -39,10 +39,12 @@
 //! * `allow_failures`, `seal()`, weak adoptions, `waive`, the order of compensations and the removal of old rows.
 //! * A look at several batches in one transaction. They share nothing but the wait for another one's insert.
 //!
-//! # What is kept here and has to be kept there
+//! # What is easily missed
 //!
-//! [`protocol::Broken`] names each rule. Three of them came out of this model: [`protocol::Broken::UndoneWhileAlive`],
-//! [`protocol::Broken::EndedWhileClosing`] and [`protocol::Broken::LookWaitsForEnds`].
+//! [`protocol::Broken`] names each rule. These do not follow from "announce, commit, look" alone:
+//! [`protocol::Broken::UndoneWhileAlive`], [`protocol::Broken::EndedWhileClosing`],
+//! [`protocol::Broken::ClosingCountsAsOver`], [`protocol::Broken::LateAnnouncementStays`],
+//! [`protocol::Broken::SweptWhileCancelling`] and [`protocol::Broken::LookWaitsForEnds`].
 
 pub mod app;
 pub mod call;

@@ -16,7 +16,8 @@ pub const CANCELLED: &str =
 pub const LAST: &str =
     "G8: no compensation and no follow-up is under way beside a call that the batch waits for";
 /// G8, at the leaf
-pub const UNDONE: &str = "G8: no effect stands of a batch whose teardown is over";
+pub const UNDONE: &str =
+    "G8: no effect stands of a batch whose teardown is over, but for one just heard of";
 /// G8, for one effect
 pub const ONCE: &str = "G8: an effect gets one compensation";
 /// G8, the other way round
@@ -34,10 +35,7 @@ type Check = fn(&Model, &World) -> bool;
 pub const ALWAYS: [(&str, Check); 8] = [
     (CANCELLED, |_, world| !world.wrong.claimed_after_the_cancel),
     (LAST, |model, world| is_last(model, world)),
-    (UNDONE, |model, world| {
-        !(world.rests() && world.batch == Batch::Cancelled)
-            || model.0.undoable().all(|call| !world.calls[call].stands)
-    }),
+    (UNDONE, |model, world| is_undone(model, world)),
     (ONCE, |_, world| {
         world.calls.iter().all(|call| call.undos <= 1)
     }),
@@ -59,6 +57,15 @@ fn is_last(model: &Model, world: &World) -> bool {
             Role::Undo(of) => !waited_for() && !world.calls[of].may_arrive(),
             role => role.is_waited_for() || !waited_for(),
         })
+}
+
+fn is_undone(model: &Model, world: &World) -> bool {
+    let is_right = |call: usize| {
+        let row = world.calls[call];
+        let is_known = row.heard || (row.state == State::Confirmed && !world.rests());
+        !row.stands || is_known
+    };
+    world.batch != Batch::Cancelled || model.0.undoable().all(is_right)
 }
 
 fn has_rightly_succeeded(model: &Model, world: &World) -> bool {

@@ -90,7 +90,8 @@ pub enum Broken {
     RefusalEndsTheDoubt,
     /// A compensation is sent although a request of the call that it undoes can still arrive.
     ///
-    /// A confirmation ends its call whoever has claimed it since; that newer attempt can be under way.
+    /// A late confirmation ends its call while a newer attempt is under way; where a doubt is sent again, the request
+    /// before the one that was confirmed can be late; and a word ends a call in doubt whose request can be on its way.
     UndoneWhileAlive,
 }
 

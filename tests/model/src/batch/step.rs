@@ -57,7 +57,7 @@ pub enum Step {
     Retries { call: usize },
     /// A look reads the marks and locks the batch's row.
     LookBegins,
-    /// A look finds the row locked, and ends.
+    /// A variant's look finds the row locked, and ends with more than that.
     LookIsSkipped,
     /// Its second statement decides.
     LookDecides { look: usize },

@@ -172,6 +172,17 @@ fn every_batch_comes_to_its_end() {
             loses_nothing(&calls(TWO, Budget { deaths: 1, ..more }));
         }
     }
+    for resends in [false, true] {
+        let crash = Budget {
+            deaths: 1,
+            ..CANCEL
+        };
+        loses_nothing(&Protocol {
+            parks: true,
+            resends,
+            ..calls(TWO, crash)
+        });
+    }
     for follow_up in [Role::WhenSucceeded, Role::WhenFailed, Role::WhenSettled] {
         loses_nothing(&calls(
             [Role::Undoable, Role::Ready, follow_up],
