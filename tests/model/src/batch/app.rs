@@ -1,11 +1,11 @@
-//! What the app and people do by themselves: inserts, `cancel_batch()`, `confirm()`, `retry()`.
+//! What the app and people do by themselves: inserts, `cancel_batch()`, `confirm()`, `forget()`, `retry()`.
 
 use super::{
     call,
     protocol::{Broken, Protocol},
     rows::{Batch, Claim, State},
     step::Step,
-    world::{Cancel, Look, Set, World, is_undo, set_of},
+    world::{CALLS, Cancel, Look, Set, World, is_undo, set_of},
 };
 
 pub(crate) fn offer(protocol: &Protocol, world: &World, out: &mut Vec<Step>) {
@@ -14,6 +14,9 @@ pub(crate) fn offer(protocol: &Protocol, world: &World, out: &mut Vec<Step>) {
             out.push(Step::Retries { call });
         }
         offer_word(protocol, world, call, out);
+    }
+    for call in protocol.undoable() {
+        offer_others(protocol, world, call, out);
     }
     if world.cancel.is_some() {
         out.push(Step::CancelAborts);
@@ -49,6 +52,22 @@ fn offer_word(protocol: &Protocol, world: &World, place: usize, out: &mut Vec<St
     }
 }
 
+/// What the app does to the call's key elsewhere. Calls of a key and its compensation exclude each other.
+fn offer_others(protocol: &Protocol, world: &World, call: usize, out: &mut Vec<Step>) {
+    let row = &world.calls[call];
+    let undo = &world.calls[CALLS + call];
+    if undo.state.is_under_way() {
+        return;
+    }
+    if world.budget.forgets > 0 && row.state == State::Confirmed && !row.may_arrive() {
+        out.push(Step::Forgets { call });
+    }
+    let waits = undo.may_arrive() && !protocol.breaks(Broken::RedoneWhileAlive);
+    if world.budget.redos > 0 && row.state == State::Undone && !waits {
+        out.push(Step::Redoes { call });
+    }
+}
+
 fn commit_word(protocol: &Protocol, world: &mut World, place: usize) {
     let row = &mut world.calls[place];
     row.word = false;
@@ -70,6 +89,17 @@ pub(crate) fn take(protocol: &Protocol, world: &mut World, step: Step) {
         Step::Retries { call } => {
             world.calls[call].state = State::Pending;
             world.mark();
+        }
+        Step::Forgets { call } => {
+            // The app is right.
+            world.budget.forgets -= 1;
+            world.calls[call].stands = false;
+            world.calls[call].state = State::Undone;
+            world.mark();
+        }
+        Step::Redoes { call } => {
+            world.budget.redos -= 1;
+            world.calls[call].redone = true;
         }
         Step::CancelBegins => {
             world.budget.cancels -= 1;

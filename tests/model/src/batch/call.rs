@@ -38,7 +38,7 @@ fn is_due(protocol: &Protocol, world: &World, place: usize) -> bool {
     let call = &world.calls[place];
     match call.state {
         State::Pending => !call.held,
-        State::InDoubt => protocol.resends && protocol.role(place).is_waited_for(),
+        State::InDoubt => protocol.resends && !protocol.role(place).follows(),
         _ => false,
     }
 }
@@ -136,8 +136,11 @@ fn was_executed(protocol: &Protocol, world: &World, place: usize) -> bool {
 
 fn offer_doubt(protocol: &Protocol, world: &World, place: usize, out: &mut Vec<Step>) {
     let state = world.calls[place].state;
-    let of_the_batch = protocol.role(place).is_waited_for();
-    let is_sent_again = protocol.resends && of_the_batch && world.batch.is_open();
+    let is_sent_again = protocol.resends
+        && match protocol.role(place) {
+            Role::Undo(_) => true,
+            role => role.is_waited_for() && world.batch.is_open(),
+        };
     if state == State::InDoubt && protocol.parks && !is_sent_again {
         out.push(Step::Parks { call: place });
     }
@@ -280,11 +283,17 @@ pub(crate) fn take(protocol: &Protocol, world: &mut World, step: Step) {
 
 fn take_claim(protocol: &Protocol, world: &mut World, place: usize, step: Step) {
     let late = world.announced;
+    let has_nothing_to_do = is_in_vain(protocol, world, place);
     let call = &mut world.calls[place];
     match step {
         Step::ClaimLooks { .. } => call.claim = Some(Claim::LookedAtTheBatch),
         Step::ClaimBegins { .. } => call.claim = Some(Claim::Found { late }),
         Step::ClaimWaits { .. } => call.claim = Some(Claim::Waits),
+        Step::ClaimCommits { .. } if has_nothing_to_do => {
+            call.claim = None;
+            end(protocol, world, place, State::Confirmed);
+            world.news = Some(News::NothingToUndo);
+        }
         Step::ClaimCommits { .. } => {
             let late = call.claim.take() == Some(Claim::Found { late: true });
             call.state = State::Dispatching;
@@ -296,10 +305,23 @@ fn take_claim(protocol: &Protocol, world: &mut World, place: usize, step: Step) 
     }
 }
 
+/// Its second statement finds that what a compensation is to undo does not stand any more.
+fn is_in_vain(protocol: &Protocol, world: &World, place: usize) -> bool {
+    match protocol.role(place) {
+        Role::Undo(of) => {
+            world.calls[of].state != State::Confirmed && !protocol.breaks(Broken::UndoneUnasked)
+        }
+        _ => false,
+    }
+}
+
 /// The leaf does what it is asked.
 fn make_effect(protocol: &Protocol, world: &mut World, place: usize) {
     match protocol.role(place) {
-        Role::Undo(of) => world.calls[of].stands = false,
+        Role::Undo(of) => {
+            world.calls[of].stands = false;
+            world.wrong.undid_anothers |= std::mem::take(&mut world.calls[of].redone);
+        }
         _ => world.calls[place].stands = true,
     }
 }

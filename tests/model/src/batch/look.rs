@@ -77,6 +77,7 @@ fn judge(protocol: &Protocol, seen: &Snapshot, batch: Batch) -> Verdict {
         .undoable()
         .filter(|call| seen.states[*call] == State::Confirmed)
         .fold(0, |set: Set, call| set | 1 << call);
+    let undoes = seen.states[CALLS..].iter().any(|undo| undo.is_live());
     let to = match batch {
         Batch::Absent | Batch::Open if fails => Some(Batch::Cancelling),
         Batch::Absent | Batch::Open if any && !live => {
@@ -90,7 +91,7 @@ fn judge(protocol: &Protocol, seen: &Snapshot, batch: Batch) -> Verdict {
         Batch::Closing if live => Some(Batch::Open),
         Batch::Closing => Some(Batch::Succeeded),
         Batch::Cancelling if !live => Some(Batch::Compensating),
-        Batch::Compensating if standing == 0 => Some(Batch::Cancelled),
+        Batch::Compensating if standing == 0 && !undoes => Some(Batch::Cancelled),
         Batch::Cancelled if standing != 0 && !protocol.breaks(Broken::TeardownEndsForGood) => {
             Some(Batch::Compensating)
         }

@@ -31,8 +31,10 @@
 //!   be in a process of its own that dies at any moment: its transaction commits or does not. What is bounded is how many
 //!   attempts are lost ([`world::Budget`]; in some worlds any number), how many transactions are open at the same time,
 //!   and looks under way: two. A claim takes one call; claims of several are several with one snapshot.
-//! * Keys: each call has its own. That a compensation and calls of its key exclude each other, and that a record or a
-//!   takeover names its claim, is the other model's. So is what a second effect of the key is.
+//! * Keys: each call has its own. What another batch does to it is one step (`Redoes`), which the compensation excludes
+//!   while it is under way. That calls of a key exclude each other, and that a record or a takeover names its claim, is
+//!   the other model's.
+//! * `Forgets` is one step too, and whoever forgets an effect is right.
 //! * An effect is there or not; that it is not made twice is the other model's, too.
 //! * A request that is believed to be lost and then lands (`late`) breaks the assumption on which `settle` rests. Its
 //!   answer is heard then, and it does not land once its call has a result.
@@ -44,7 +46,8 @@
 //! [`protocol::Broken`] names each rule. These do not follow from "announce, commit, look" alone:
 //! [`protocol::Broken::UndoneWhileAlive`], [`protocol::Broken::EndedWhileClosing`],
 //! [`protocol::Broken::ClosingCountsAsOver`], [`protocol::Broken::LateAnnouncementStays`],
-//! [`protocol::Broken::SweptWhileCancelling`] and [`protocol::Broken::LookWaitsForEnds`].
+//! [`protocol::Broken::SweptWhileCancelling`], [`protocol::Broken::LookWaitsForEnds`],
+//! [`protocol::Broken::UndoneUnasked`] and [`protocol::Broken::RedoneWhileAlive`].
 
 pub mod app;
 pub mod call;

@@ -20,6 +20,8 @@ pub const UNDONE: &str =
     "G8: no effect stands of a batch whose teardown is over, but for one just heard of";
 /// G8, for one effect
 pub const ONCE: &str = "G8: an effect gets one compensation";
+/// G8, for what others do
+pub const OWN: &str = "G8: nothing is undone that is not the batch's own";
 /// G8, the other way round
 pub const SUCCESS: &str = "G8: what has succeeded is confirmed and stays so";
 /// G8, for the outcome
@@ -32,13 +34,14 @@ pub const CIRCLE: &str = "nobody waits in a circle";
 type Check = fn(&Model, &World) -> bool;
 
 /// What must always be so.
-pub const ALWAYS: [(&str, Check); 8] = [
+pub const ALWAYS: [(&str, Check); 9] = [
     (CANCELLED, |_, world| !world.wrong.claimed_after_the_cancel),
     (LAST, |model, world| is_last(model, world)),
     (UNDONE, |model, world| is_undone(model, world)),
     (ONCE, |_, world| {
         world.calls.iter().all(|call| call.undos <= 1)
     }),
+    (OWN, |_, world| !world.wrong.undid_anothers),
     (SUCCESS, |model, world| has_rightly_succeeded(model, world)),
     (OUTCOME, |model, world| has_one_outcome(model, world)),
     (ENDS, |model, world| {
@@ -72,7 +75,9 @@ fn has_rightly_succeeded(model: &Model, world: &World) -> bool {
     let is_right = |call: usize| {
         let row = world.calls[call];
         // What is inserted too late is cancelled, and was never claimed.
-        row.state == State::Confirmed || (!row.claimed && !row.state.is_under_way())
+        // The app may forget what it likes.
+        let has_result = matches!(row.state, State::Confirmed | State::Undone);
+        has_result || (!row.claimed && !row.state.is_under_way())
     };
     !world.wrong.succeeded_over_a_failure
         && (world.batch != Batch::Succeeded
@@ -171,6 +176,10 @@ const WITH_FAILURES: [(&str, Check); 1] =
         world.news == Some(News::AnnouncedLate)
     })];
 
+const WITH_FORGETTING: [(&str, Check); 1] = [("a compensation has nothing to undo", |_, world| {
+    world.news == Some(News::NothingToUndo)
+})];
+
 const WITH_RESENDS: [(&str, Check); 1] = [(
     "a call is confirmed while it is under way again",
     |_, world| {
@@ -191,7 +200,7 @@ pub(crate) fn of(model: &Model) -> Vec<Property<Model>> {
     let fails = budget.refusals + budget.expiries > 0;
     let ends = fails || budget.cancels > 0;
     let undoes = ends && protocol.undoable().next().is_some();
-    let sometimes: [(bool, &[(&'static str, Check)]); 8] = [
+    let sometimes: [(bool, &[(&'static str, Check)]); 9] = [
         (true, &SOMETIMES),
         (
             protocol.waited_for().any(|call| call >= protocol.early),
@@ -205,6 +214,7 @@ pub(crate) fn of(model: &Model) -> Vec<Property<Model>> {
         ),
         (undoes && budget.late > 0, &WITH_LATE_ANSWERS),
         (fails && budget.cancels > 0, &WITH_FAILURES),
+        (undoes && budget.forgets > 0, &WITH_FORGETTING),
         (protocol.resends && budget.deaths > 0, &WITH_RESENDS),
     ];
     let sometimes = sometimes

@@ -85,6 +85,10 @@ pub enum Broken {
     LookWaitsForEnds,
     /// Waiting calls are swept only while their batch is cancelling.
     SweptWhileCancelling,
+    /// A compensation is sent whether or not its result still stands.
+    UndoneUnasked,
+    /// The effect is made again by another call of its key although a request of its compensation can still arrive.
+    RedoneWhileAlive,
     /// A refusal ends a call of which an earlier request can arrive, or was executed; see
     /// [`crate::protocol::Broken::RefusalEndsTheDoubt`].
     RefusalEndsTheDoubt,

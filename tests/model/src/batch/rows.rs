@@ -168,6 +168,8 @@ pub struct Call {
     pub said: bool,
     /// The leaf's books: its effect is there.
     pub stands: bool,
+    /// The same of an effect with its key that is another batch's.
+    pub redone: bool,
     /// Observed: it has been claimed.
     pub claimed: bool,
     /// Observed: how many compensations it has got.

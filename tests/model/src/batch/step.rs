@@ -53,6 +53,10 @@ pub enum Step {
     WordCommits { call: usize },
     /// The app rolls back.
     WordAborts { call: usize },
+    /// The app calls `forget()`.
+    Forgets { call: usize },
+    /// A call of another batch makes the effect again.
+    Redoes { call: usize },
     /// A person has a failed compensation sent again.
     Retries { call: usize },
     /// A look reads the marks and locks the batch's row.
@@ -89,6 +93,8 @@ impl Step {
                 | Self::LandsHeard { .. }
                 | Self::CancelBegins
                 | Self::WordBegins { .. }
+                | Self::Forgets { .. }
+                | Self::Redoes { .. }
         )
     }
 
@@ -134,6 +140,8 @@ pub(crate) fn take(protocol: &Protocol, world: &mut World, step: Step) {
         | Step::WordBegins { .. }
         | Step::WordCommits { .. }
         | Step::WordAborts { .. }
+        | Step::Forgets { .. }
+        | Step::Redoes { .. }
         | Step::Retries { .. } => app::take(protocol, world, step),
         of_a_call => call::take(protocol, world, of_a_call),
     }

@@ -78,6 +78,10 @@ pub struct Budget {
     pub cancels: u8,
     /// `confirm()`, for a call of the batch.
     pub words: u8,
+    /// `forget()`
+    pub forgets: u8,
+    /// Another batch makes an effect again that was undone.
+    pub redos: u8,
 }
 
 /// What must not happen. Observed by the model, not known to the protocol.
@@ -87,6 +91,8 @@ pub struct Wrong {
     pub claimed_after_the_cancel: bool,
     /// A batch has succeeded although a call had ended without success.
     pub succeeded_over_a_failure: bool,
+    /// What a compensation undid was another batch's.
+    pub undid_anothers: bool,
     /// A batch that was decided got another outcome.
     pub left_its_end: bool,
 }
@@ -106,6 +112,8 @@ pub enum News {
     RowWasThere,
     /// A doubt of a cancelled batch ended as not executed.
     DoubtCancelled,
+    /// A compensation found nothing to undo when it was claimed.
+    NothingToUndo,
     /// The effect that a compensation was to undo was gone.
     FoundUndone,
 }

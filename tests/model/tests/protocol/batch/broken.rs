@@ -1,7 +1,7 @@
 //! Each rule of batches that is left out breaks a guarantee.
 
 use leafhopper_model::batch::properties::{
-    CANCELLED, CIRCLE, ENDS, LAST, ONCE, OUTCOME, SUCCESS, UNDONE,
+    CANCELLED, CIRCLE, ENDS, LAST, ONCE, OUTCOME, OWN, SUCCESS, UNDONE,
 };
 
 use super::{Broken, Budget, NOTHING, Protocol, Role, TWO, breaks, calls, loses};
@@ -155,6 +155,22 @@ fn a_refusal_does_not_end_a_doubt() {
         ..NOTHING
     };
     breaks(resending(refused), Broken::RefusalEndsTheDoubt, &[UNDONE]);
+}
+
+#[test]
+fn a_compensation_undoes_what_still_stands() {
+    let again = Budget {
+        forgets: 1,
+        redos: 1,
+        ..CANCEL
+    };
+    breaks(two(again), Broken::UndoneUnasked, &[OWN]);
+}
+
+#[test]
+fn an_effect_is_made_again_after_the_last_request_that_can_undo_it() {
+    let again = Budget { redos: 1, ..CRASH };
+    breaks(resending(again), Broken::RedoneWhileAlive, &[OWN]);
 }
 
 #[test]

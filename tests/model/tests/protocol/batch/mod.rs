@@ -18,6 +18,8 @@ const NOTHING: Budget = Budget {
     expiries: 0,
     cancels: 0,
     words: 0,
+    forgets: 0,
+    redos: 0,
 };
 
 /// An effect that can be undone, and a call whose insert commits at any time.

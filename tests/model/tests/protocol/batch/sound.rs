@@ -107,6 +107,23 @@ fn a_word_that_a_call_is_confirmed() {
 }
 
 #[test]
+fn an_effect_that_another_batch_makes_again() {
+    for resends in [false, true] {
+        let again = Budget {
+            deaths: 1,
+            forgets: 1,
+            redos: 1,
+            ..CANCEL
+        };
+        keeps_its_guarantees(Protocol {
+            parks: resends,
+            resends,
+            ..calls(TWO, again)
+        });
+    }
+}
+
+#[test]
 fn doubts_that_wait_for_a_word_and_doubts_that_are_sent_again() {
     for resends in [false, true] {
         for budget in [CANCEL, REFUSAL] {
