@@ -1,4 +1,4 @@
-//! What the app and people do by themselves: inserts, `cancel_batch()`, `confirm()`, `forget()`, `retry()`.
+//! What the app and people do by themselves: inserts, `cancel_batch()`, `seal()`, `confirm()`, `forget()`, `retry()`.
 
 use super::{
     call,
@@ -17,6 +17,9 @@ pub(crate) fn offer(protocol: &Protocol, world: &World, out: &mut Vec<Step>) {
     }
     for call in protocol.undoable() {
         offer_others(protocol, world, call, out);
+    }
+    if !world.sealed && !world.is_locked_by_a_look() && world.cancel.is_none() {
+        out.push(Step::Seals);
     }
     if world.cancel.is_some() {
         out.push(Step::CancelAborts);
@@ -89,6 +92,12 @@ pub(crate) fn take(protocol: &Protocol, world: &mut World, step: Step) {
         Step::Retries { call } => {
             world.calls[call].state = State::Pending;
             world.mark();
+        }
+        Step::Seals => {
+            world.sealed = true;
+            if !protocol.breaks(Broken::SealedWithoutMark) {
+                world.mark();
+            }
         }
         Step::Forgets { call } => {
             // The app is right.

@@ -80,7 +80,7 @@ fn judge(protocol: &Protocol, seen: &Snapshot, batch: Batch) -> Verdict {
     let undoes = seen.states[CALLS..].iter().any(|undo| undo.is_live());
     let to = match batch {
         Batch::Absent | Batch::Open if fails => Some(Batch::Cancelling),
-        Batch::Absent | Batch::Open if any && !live => {
+        Batch::Absent | Batch::Open if any && !live && seen.sealed => {
             Some(if protocol.breaks(Broken::SuccessInOneStep) {
                 Batch::Succeeded
             } else {
@@ -245,6 +245,7 @@ impl World {
         }
         Snapshot {
             batch: self.batch,
+            sealed: self.sealed,
             states,
             held: set_of(|place| self.calls[place].held),
             announces: set_of(|place| self.calls[place].announces),

@@ -11,7 +11,7 @@
 //! | [`rows::Batch`] | `leafhopper.batch.state`; `Absent` is a batch without a row |
 //! | [`rows::State`] | a row of `dispatch`, `finished` or `result`; `Undone` is a result with `undone_at` |
 //! | [`rows::Call::announces`] | `finished.fails_batch`: the announcement of a failure, until the batch's row says so |
-//! | [`world::World::marks`] | the rows of `batch_mark`: with each insert, each end and each change of a batch's state |
+//! | [`world::World::marks`] | the rows of `batch_mark`: with each insert, each end, each change of a batch's state and each seal |
 //! | `ClaimBegins`, `ClaimCommits` ([`call`]) | the claim: its snapshot, with the batch's row and announcements in it; the lock, the second test of the row, and the commit |
 //! | `EndBegins`, `EndCommits` | what ends a call without a result: its snapshot says whether it cancels the batch, or whether a doubt is sent again |
 //! | `Executes`, `Refuses`, `Records`, `Dies`, `TakesOver` | an attempt, its record, the death of its process and the takeover |
@@ -38,7 +38,7 @@
 //! * An effect is there or not; that it is not made twice is the other model's, too.
 //! * A request that is believed to be lost and then lands (`late`) breaks the assumption on which `settle` rests. Its
 //!   answer is heard then, and it does not land once its call has a result.
-//! * `allow_failures`, `seal()`, weak adoptions, `waive`, the order of compensations and the removal of old rows.
+//! * `allow_failures`, weak adoptions, `waive`, the order of compensations and the removal of old rows.
 //! * A look at several batches in one transaction. They share nothing but the wait for another one's insert.
 //!
 //! # What is easily missed
@@ -47,7 +47,7 @@
 //! [`protocol::Broken::UndoneWhileAlive`], [`protocol::Broken::EndedWhileClosing`],
 //! [`protocol::Broken::ClosingCountsAsOver`], [`protocol::Broken::LateAnnouncementStays`],
 //! [`protocol::Broken::SweptWhileCancelling`], [`protocol::Broken::LookWaitsForEnds`],
-//! [`protocol::Broken::UndoneUnasked`] and [`protocol::Broken::RedoneWhileAlive`].
+//! [`protocol::Broken::SealedWithoutMark`], [`protocol::Broken::UndoneUnasked`] and [`protocol::Broken::RedoneWhileAlive`].
 
 pub mod app;
 pub mod call;

@@ -78,6 +78,8 @@ pub enum Broken {
     /// A call that was never claimed ends while its batch is closing. The look that decides on success may not have
     /// seen it.
     EndedWhileClosing,
+    /// `seal()` leaves no mark.
+    SealedWithoutMark,
     /// A look takes back announcements only where it cancels the batch.
     LateAnnouncementStays,
     /// A look waits for the ends whose announcements it takes back. A word that makes one of them give way has it, and
@@ -106,6 +108,8 @@ pub struct Protocol {
     pub calls: [Role; CALLS],
     /// So many of them are there from the start; the inserts of the others commit at any time.
     pub early: usize,
+    /// The app has inserted the batch's row, and says later that there are no more calls.
+    pub unsealed: bool,
     /// A doubt waits for somebody's word; otherwise the leaf is asked.
     pub parks: bool,
     /// The same request is sent again while the call is in doubt and its batch is open.
@@ -125,6 +129,7 @@ impl Protocol {
         Self {
             calls,
             early,
+            unsealed: false,
             parks: false,
             resends: false,
             open: 3,

@@ -53,6 +53,8 @@ pub enum Step {
     WordCommits { call: usize },
     /// The app rolls back.
     WordAborts { call: usize },
+    /// The app calls `seal()`.
+    Seals,
     /// The app calls `forget()`.
     Forgets { call: usize },
     /// A call of another batch makes the effect again.
@@ -93,6 +95,7 @@ impl Step {
                 | Self::LandsHeard { .. }
                 | Self::CancelBegins
                 | Self::WordBegins { .. }
+                | Self::Seals
                 | Self::Forgets { .. }
                 | Self::Redoes { .. }
         )
@@ -140,6 +143,7 @@ pub(crate) fn take(protocol: &Protocol, world: &mut World, step: Step) {
         | Step::WordBegins { .. }
         | Step::WordCommits { .. }
         | Step::WordAborts { .. }
+        | Step::Seals
         | Step::Forgets { .. }
         | Step::Redoes { .. }
         | Step::Retries { .. } => app::take(protocol, world, step),

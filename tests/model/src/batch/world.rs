@@ -39,6 +39,8 @@ pub struct Verdict {
 pub struct Snapshot {
     /// The batch's state.
     pub batch: Batch,
+    /// `batch.sealed`
+    pub sealed: bool,
     /// The calls' states.
     pub states: [State; PLACES],
     /// What is held for the batch.
@@ -123,6 +125,8 @@ pub enum News {
 pub struct World {
     /// The batch's row, as committed.
     pub batch: Batch,
+    /// `batch.sealed`
+    pub sealed: bool,
     /// The rows of `batch_mark`, by which of the looks have read them: a bit for each of the four sets.
     pub marks: u8,
     /// Calls, then compensations.
@@ -155,7 +159,12 @@ impl World {
     #[must_use]
     pub fn new(protocol: &Protocol) -> Self {
         let mut world = Self {
-            batch: Batch::Absent,
+            batch: if protocol.unsealed {
+                Batch::Open
+            } else {
+                Batch::Absent
+            },
+            sealed: !protocol.unsealed,
             marks: 0,
             calls: [Call::default(); PLACES],
             looks: [None; LOOKS],
@@ -249,10 +258,12 @@ impl World {
         let untouched = protocol
             .waited_for()
             .all(|call| self.calls[call].state == State::Unseen);
+        // One that waits for its seal is shown.
+        let waits = self.batch.is_open() && (untouched || !self.sealed);
         self.rests()
             && !self.is_announced()
-            && (self.batch.is_final() || (untouched && self.batch == Batch::Absent))
-            && (self.batch == Batch::Succeeded || self.standing(protocol).next().is_none())
+            && (self.batch.is_final() || waits)
+            && (self.batch != Batch::Cancelled || self.standing(protocol).next().is_none())
     }
 
     /// Brings what has no order into one: the two looks, and calls that nothing tells from one another.

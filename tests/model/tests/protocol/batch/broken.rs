@@ -83,6 +83,15 @@ fn a_look_deletes_what_it_has_read_and_looked_at() {
 }
 
 #[test]
+fn a_seal_leaves_a_mark() {
+    let unsealed = Protocol {
+        unsealed: true,
+        ..two(NOTHING)
+    };
+    breaks(unsealed, Broken::SealedWithoutMark, &[ENDS]);
+}
+
+#[test]
 fn a_claim_sees_its_batch_no_earlier_than_its_call() {
     breaks(two(CANCEL), Broken::BatchLookedAtFirst, &[CANCELLED, LAST]);
 }

@@ -64,6 +64,22 @@ fn any_number_of_crashes() {
 }
 
 #[test]
+fn a_batch_that_the_app_seals() {
+    for budget in [CANCEL, REFUSAL] {
+        let crash = Budget {
+            deaths: 1,
+            ..budget
+        };
+        let protocol = Protocol {
+            unsealed: true,
+            ..calls(TWO, crash)
+        };
+        keeps_its_guarantees(protocol);
+        loses_nothing(&protocol);
+    }
+}
+
+#[test]
 fn two_effects_to_undo() {
     let protocol = calls(
         TWO_EFFECTS,
