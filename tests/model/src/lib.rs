@@ -6,6 +6,9 @@
 //! "nothing is lost"). For each rule of the protocol there is a world that leaves it out ([`protocol::Broken`]), and
 //! there the search must find a wrong.
 //!
+//! Batches are a model of their own: [`batch`], with the guarantees G7 and G8. It says itself what stands for what there,
+//! and what is left out.
+//!
 //! # What stands for what
 //!
 //! | here | the protocol |
@@ -49,13 +52,12 @@
 //! alike and one stays unseen is below one in ten million. The two instances are each other's mirror image, and only one
 //! of two such states is searched.
 //!
-//! Batches would be more rows of [`world::World`] and more kinds of [`database::Work`], with steps of their own.
-//!
 //! # What the code does not keep yet
 //!
 //! Two of the rules are kept here and not by leafhopper: see [`protocol::Broken::ForgetWhileAlive`] and
 //! [`protocol::Broken::RefusalEndsTheDoubt`].
 
+pub mod batch;
 pub mod claim;
 pub mod database;
 pub mod doubt;

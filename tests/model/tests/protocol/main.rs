@@ -2,16 +2,19 @@
 //!
 //! `cargo test -p leafhopper-model -- --nocapture` shows the numbers of states and the counterexamples.
 
+mod batch;
 mod broken;
 mod sound;
 
+use std::{fmt::Debug, hash::Hash};
+
 use leafhopper_model::{
     Model,
-    home::{self, Walk},
+    home::{self, Ground, Walk},
     protocol::{Broken, Leaf, Protocol},
     world::Budget,
 };
-use stateright::{Checker as _, HasDiscoveries, Model as _};
+use stateright::{Checker as _, HasDiscoveries};
 
 const NOTHING: Budget = Budget {
     crashes: 0,
@@ -23,11 +26,30 @@ const NOTHING: Budget = Budget {
     forgets: 0,
 };
 
+/// What the checker asks of a model.
+trait Searched:
+    stateright::Model<
+        State: Clone + Debug + Hash + PartialEq + Send + Sync,
+        Action: Clone + Debug + PartialEq,
+    > + Send
+    + Sync
+    + 'static
+{
+}
+
+impl Searched for Model {}
+impl Searched for leafhopper_model::batch::Model {}
+
 /// Searches everything. What must always be so is so; what must happen somewhere happens.
 fn keeps_its_guarantees(protocol: Protocol) {
-    let checker = Model(protocol).checker().spawn_bfs().join();
+    search(Model(protocol));
+}
+
+fn search(model: impl Searched + Debug) {
+    let world = format!("{model:?}");
+    let checker = model.checker().spawn_bfs().join();
     report(&format!(
-        "{protocol:?}: {} states, {} steps deep",
+        "{world}: {} states, {} steps deep",
         checker.unique_state_count(),
         checker.max_depth()
     ));
@@ -37,9 +59,9 @@ fn keeps_its_guarantees(protocol: Protocol) {
     checker.assert_properties();
 }
 
-/// From everywhere, each call can still end or be parked.
-fn loses_nothing(protocol: Protocol) {
-    let Walk { states, lost } = home::walk(&protocol);
+/// From everywhere, each call can still end or be parked, and each batch can end.
+fn loses_nothing<G: Debug + Ground>(protocol: &G) {
+    let Walk { states, lost } = home::walk(protocol);
     report(&format!(
         "{protocol:?}: {states} states, all of them on a way home: {}",
         lost.is_none()
@@ -51,7 +73,11 @@ fn loses_nothing(protocol: Protocol) {
 
 /// Without the rule each of these properties is broken somewhere.
 fn breaks(protocol: Protocol, rule: Broken, each_of: &[&'static str]) {
-    let mut found = Model(protocol.without(rule))
+    find(Model(protocol.without(rule)), rule, each_of);
+}
+
+fn find(model: impl Searched, rule: impl Debug, each_of: &[&'static str]) {
+    let mut found = model
         .checker()
         .finish_when(HasDiscoveries::AllOf(each_of.iter().copied().collect()))
         .spawn_bfs()
@@ -71,7 +97,11 @@ fn breaks(protocol: Protocol, rule: Broken, each_of: &[&'static str]) {
 
 /// The shortest way to a state from which a call can't end; that there is one is what is asked for.
 fn loses(protocol: Protocol, rule: Broken) {
-    let Walk { lost, .. } = home::walk(&protocol.without(rule));
+    lose(&protocol.without(rule), rule);
+}
+
+fn lose(ground: &impl Ground, rule: impl Debug) {
+    let Walk { lost, .. } = home::walk(ground);
     let Some((steps, _)) = lost else {
         panic!("without the rule ({rule:?}) there is a way home from everywhere");
     };

@@ -176,7 +176,7 @@ fn every_call_can_still_end_or_be_parked() {
         Leaf::Idempotent,
         Leaf::Parking,
     ] {
-        loses_nothing(one_key(
+        loses_nothing(&one_key(
             leaf,
             Budget {
                 crashes: 1,
@@ -186,7 +186,7 @@ fn every_call_can_still_end_or_be_parked() {
         ));
     }
     for leaf in [Leaf::Deduplicating, Leaf::Parking] {
-        loses_nothing(one_key(
+        loses_nothing(&one_key(
             leaf,
             Budget {
                 lapses: 1,
@@ -201,6 +201,6 @@ fn every_call_can_still_end_or_be_parked() {
             forgets: 1,
             ..NOTHING
         };
-        loses_nothing(one_key(leaf, said));
+        loses_nothing(&one_key(leaf, said));
     }
 }
