@@ -20,7 +20,7 @@ CREATE FUNCTION leafhopper.batch_is_open(batch uuid) RETURNS boolean
     LANGUAGE sql STABLE
     SET search_path TO 'pg_catalog', 'pg_temp'
     AS $$
-    SELECT NOT EXISTS (SELECT FROM leafhopper.batch b WHERE b.id = batch AND b.state <> 'open')
+    SELECT NOT EXISTS (SELECT FROM leafhopper.batch b WHERE b.id = batch AND b.state NOT IN ('open', 'closing'))
        AND NOT EXISTS (SELECT FROM leafhopper.finished f WHERE f.batch_id = batch AND f.fails_batch)
 $$;
 
@@ -61,6 +61,9 @@ BEGIN
     IF coalesce(btrim(reason), '') = '' THEN
         RAISE EXCEPTION 'cancel() of call % needs a reason', call_id USING ERRCODE = 'invalid_parameter_value';
     END IF;
+    -- A batch that is closing is about to succeed, or to be open again: either is known when this has its row.
+    PERFORM FROM leafhopper.batch b JOIN leafhopper.outbox o ON o.batch_id = b.id
+      WHERE o.id = cancel.call_id AND b.state = 'closing' FOR UPDATE OF b;
     SELECT * INTO d FROM leafhopper.dispatch x WHERE x.call_id = cancel.call_id FOR UPDATE;
     IF NOT FOUND THEN
         SELECT c.state INTO final FROM leafhopper.call c WHERE c.id = cancel.call_id;
@@ -451,9 +454,14 @@ BEGIN
       FROM leafhopper.result r
      WHERE r.leaf = take_word.leaf AND r.key = take_word.key AND r.undone_at IS NOT NULL;
 
-    INSERT INTO leafhopper.result (leaf, key, generation, call_id, batch_id, attempts, status, body, source)
+    INSERT INTO leafhopper.result (leaf, key, generation, call_id, batch_id, alive_until, attempts, status, body, source)
     SELECT take_word.leaf, take_word.key, gen, owner_call,
            (SELECT o.batch_id FROM leafhopper.outbox o WHERE o.id = owner_call),
+           -- What is under way, in doubt or parked can have a request on its way.
+           (SELECT max(d.alive_until) FROM leafhopper.dispatch d
+             WHERE d.leaf = take_word.leaf AND d.state IN ('dispatching', 'in_doubt', 'parked')
+               AND d.call_id IN (SELECT o.id FROM leafhopper.outbox o
+                                  WHERE o.leaf = take_word.leaf AND o.key = take_word.key)),
            coalesce((SELECT d.attempts FROM leafhopper.dispatch d WHERE d.call_id = owner_call),
                     (SELECT f.attempts FROM leafhopper.finished f WHERE f.call_id = owner_call), 0),
            take_word.status, take_word.body, take_word.source
@@ -790,6 +798,7 @@ CREATE TABLE leafhopper.result (
     request_hash bytea,
     confirmed_at timestamp with time zone DEFAULT now() NOT NULL,
     undone_at timestamp with time zone,
+    alive_until timestamp with time zone,
     CONSTRAINT generation_starts_at_1 CHECK ((generation >= 1)),
     CONSTRAINT only_one_of_result_body_and_body_raw CHECK (((body IS NULL) OR (body_raw IS NULL))),
     CONSTRAINT source_is_response_adopted_application_or_operator CHECK ((source = ANY (ARRAY['response'::text, 'adopted'::text, 'application'::text, 'operator'::text]))),

@@ -287,6 +287,9 @@ CREATE TABLE leafhopper.result (
     request_hash bytea,
     confirmed_at timestamptz NOT NULL DEFAULT now(),
     undone_at    timestamptz,
+    -- When an attempt of the call whose end nobody knows can last have been alive: the effect is undone, or made again,
+    -- only after that. NULL where each attempt's end is known.
+    alive_until  timestamptz,
 
     PRIMARY KEY (leaf, key, generation),
     CONSTRAINT generation_starts_at_1

@@ -105,10 +105,11 @@ CREATE TRIGGER batch_changed AFTER UPDATE ON leafhopper.batch
 -- Small rules that functions and queries share.
 -- ---------------------------------------------------------------------------------------------------
 
--- May calls of this batch be claimed? Reads two rows by their keys, locks nothing.
+-- Does this batch still take work? One that is closing does: the next look opens it again where a call lives. (A claim
+-- takes none of its calls meanwhile.) Reads two rows by their keys, locks nothing.
 CREATE FUNCTION leafhopper.batch_is_open(batch uuid) RETURNS boolean
 LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
-    SELECT NOT EXISTS (SELECT FROM leafhopper.batch b WHERE b.id = batch AND b.state <> 'open')
+    SELECT NOT EXISTS (SELECT FROM leafhopper.batch b WHERE b.id = batch AND b.state NOT IN ('open', 'closing'))
        AND NOT EXISTS (SELECT FROM leafhopper.finished f WHERE f.batch_id = batch AND f.fails_batch)
 $$;
 

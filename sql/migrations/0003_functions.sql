@@ -71,9 +71,14 @@ BEGIN
       FROM leafhopper.result r
      WHERE r.leaf = take_word.leaf AND r.key = take_word.key AND r.undone_at IS NOT NULL;
 
-    INSERT INTO leafhopper.result (leaf, key, generation, call_id, batch_id, attempts, status, body, source)
+    INSERT INTO leafhopper.result (leaf, key, generation, call_id, batch_id, alive_until, attempts, status, body, source)
     SELECT take_word.leaf, take_word.key, gen, owner_call,
            (SELECT o.batch_id FROM leafhopper.outbox o WHERE o.id = owner_call),
+           -- What is under way, in doubt or parked can have a request on its way.
+           (SELECT max(d.alive_until) FROM leafhopper.dispatch d
+             WHERE d.leaf = take_word.leaf AND d.state IN ('dispatching', 'in_doubt', 'parked')
+               AND d.call_id IN (SELECT o.id FROM leafhopper.outbox o
+                                  WHERE o.leaf = take_word.leaf AND o.key = take_word.key)),
            coalesce((SELECT d.attempts FROM leafhopper.dispatch d WHERE d.call_id = owner_call),
                     (SELECT f.attempts FROM leafhopper.finished f WHERE f.call_id = owner_call), 0),
            take_word.status, take_word.body, take_word.source
@@ -170,6 +175,9 @@ BEGIN
     IF coalesce(btrim(reason), '') = '' THEN
         RAISE EXCEPTION 'cancel() of call % needs a reason', call_id USING ERRCODE = 'invalid_parameter_value';
     END IF;
+    -- A batch that is closing is about to succeed, or to be open again: either is known when this has its row.
+    PERFORM FROM leafhopper.batch b JOIN leafhopper.outbox o ON o.batch_id = b.id
+      WHERE o.id = cancel.call_id AND b.state = 'closing' FOR UPDATE OF b;
     SELECT * INTO d FROM leafhopper.dispatch x WHERE x.call_id = cancel.call_id FOR UPDATE;
     IF NOT FOUND THEN
         SELECT c.state INTO final FROM leafhopper.call c WHERE c.id = cancel.call_id;

@@ -9,6 +9,7 @@
 -- Gives for each batch that is compensating at least one row; without a call where nothing is to be done now, and then
 -- `done` says whether nothing is left.
 SELECT b.id AS batch, e.call_id, e.leaf, e.key, e.generation, e.weak, e.leaf_unknown, e.compensate, e.seen, e.result,
+       e.alive_for, e.settle,
        e.compensation, e.compensation_held,
        -- One that undoes the newest first does one thing at a time.
        b.undo_order = 'any' OR NOT EXISTS (
@@ -25,6 +26,8 @@ SELECT b.id AS batch, e.call_id, e.leaf, e.key, e.generation, e.weak, e.leaf_unk
   LEFT JOIN LATERAL (
     SELECT r.call_id, r.leaf, r.key, r.generation, r.weak, o.compensate::text AS compensate,
            o.compensate IS NULL AND r.leaf <> ALL ($3::text[]) AS leaf_unknown,
+           -- Another request of the call can arrive until then, and for as long as the leaf needs to settle.
+           extract(epoch FROM r.alive_until - clock_timestamp())::float8 AS alive_for, o.probe ->> 'settle' AS settle,
            jsonb_build_object('id', o.id, 'key', o.key, 'method', o.method, 'path', o.path, 'body', o.body,
                               'batch_id', o.batch_id, 'ordering_key', o.ordering_key, 'meta', o.meta)::text AS seen,
            jsonb_build_object('status', r.status, 'headers', r.headers, 'body', r.body, 'generation', r.generation,

@@ -1,7 +1,8 @@
 -- Take each batch one step further, where its calls allow it, and forget the marks that led here.
 -- Caller:      store/batch.rs, from engine/batcher.rs, after lock_batches.sql in the same transaction
 -- Index:       batch_pkey, dispatch_batch, finished_fails_batch, outbox_batch, result_batch, batch_mark_pkey
--- Locks:       none that it does not have; where a batch has no row yet, it waits for an app that is just adding it
+-- Locks:       rows of finished that are told, skipping locked ones; where a batch has no row yet, it waits for an app
+--              that is just adding it
 -- Repeatable:  yes
 -- $1 uuid[] batches   $2 uuid[] those of them that are locked
 -- $3 int8[] marks     $4 uuid[] their batches   $5 text[] leaves with a compensation
@@ -77,12 +78,17 @@ looked AS (
     SELECT d.* FROM decided d WHERE d.has_row OR d.next = 'open' OR d.id IN (SELECT a.id FROM added a)
 ),
 -- The batch's row says it from here on.
+flagged AS MATERIALIZED (
+    -- Somebody's word can be about to take its place, and then wants the batch's row.
+    SELECT f.call_id, f.batch_id FROM leafhopper.finished f
+     WHERE f.fails_batch AND f.batch_id IN (SELECT l.id FROM looked l WHERE l.next NOT IN ('open', 'closing'))
+       FOR UPDATE SKIP LOCKED
+),
 told AS (
-    UPDATE leafhopper.finished f SET fails_batch = false
-      FROM looked l WHERE f.batch_id = l.id AND f.fails_batch AND l.next NOT IN ('open', 'closing')
+    UPDATE leafhopper.finished f SET fails_batch = false FROM flagged g WHERE f.call_id = g.call_id
 ),
 -- Of a batch that somebody holds, one mark stays: the latest. So it does where a call came to a finished batch, until
--- that call is cancelled: nobody walks through those.
+-- that call is cancelled: nobody walks through those. And where such a row is not told yet.
 forgotten AS (
     DELETE FROM leafhopper.batch_mark m
      USING (SELECT x.id, x.batch_id, max(x.id) OVER (PARTITION BY x.batch_id) AS latest
@@ -90,7 +96,11 @@ forgotten AS (
      WHERE m.id = u.id
        AND (u.id < u.latest
             OR u.batch_id IN (SELECT l.id FROM looked l
-                               WHERE l.finished_at IS NULL OR NOT (l.ready_lives OR l.phase_lives OR l.last_lives)))
+                               WHERE (l.finished_at IS NULL OR NOT (l.ready_lives OR l.phase_lives OR l.last_lives))
+                                 AND NOT EXISTS (SELECT FROM leafhopper.finished f
+                                                  WHERE f.batch_id = l.id AND f.fails_batch
+                                                    AND f.call_id NOT IN (SELECT g.call_id FROM flagged g)
+                                                    AND l.next NOT IN ('open', 'closing'))))
 )
 SELECT l.id, l.state AS before, l.next AS state,
        -- Calls that came too late, or whose phase does not come.

@@ -9,13 +9,18 @@ SELECT o.id, o.key, o.method, o.path, o.headers::text, o.body::text, o.body_raw,
        o.max_attempts, extract(epoch FROM o.timeout)::float8 AS timeout,
        coalesce(u.probe, o.probe) IS NOT NULL AS has_probe, o.undoes IS NOT NULL AS compensates,
        o.batch_id IS NOT NULL AS in_batch, o.meta ->> 'traceparent' AS traceparent,
-       r.generation, r.undone, r.request_hash
+       r.generation, r.undone, r.request_hash,
+       -- Since when no request that made or undid the generation before can arrive; negative where that is ahead.
+       CASE WHEN r.undone THEN extract(epoch FROM clock_timestamp() - greatest(r.alive_until, (
+           SELECT c.alive_until FROM leafhopper.result c
+            WHERE c.leaf = o.leaf AND c.key = o.key || ':undo:' || r.generation
+            ORDER BY c.generation DESC LIMIT 1)))::float8 END AS since_alive
   FROM unnest($1::int8[]) AS c (id)
   JOIN leafhopper.outbox o ON o.id = c.id
   -- A compensation is asked about by the probe of what it undoes.
   LEFT JOIN leafhopper.outbox u ON u.id = o.undoes
   LEFT JOIN LATERAL (
-      SELECT r.generation, r.undone_at IS NOT NULL AS undone, r.request_hash
+      SELECT r.generation, r.undone_at IS NOT NULL AS undone, r.request_hash, r.alive_until
         FROM leafhopper.result r
        WHERE r.leaf = o.leaf AND r.key = o.key
        ORDER BY r.generation DESC LIMIT 1) r ON true

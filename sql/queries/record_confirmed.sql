@@ -31,7 +31,10 @@ own AS MATERIALIZED (
     -- A claim that somebody took over is counted already, and so is the attempt before a newer claim's.
     SELECT i.*, d.attempts + CASE WHEN d.state = 'dispatching' THEN 1 ELSE 0 END AS spent, d.batch_id, d.key AS excludes,
            1 + coalesce((SELECT max(r.generation) FROM leafhopper.result r
-                          WHERE r.leaf = i.leaf AND r.key = i.key AND r.undone_at IS NOT NULL), 0) AS generation
+                          WHERE r.leaf = i.leaf AND r.key = i.key AND r.undone_at IS NOT NULL), 0) AS generation,
+           -- Another attempt than the one that was answered: a newer one, or one before it whose end nobody knows.
+           CASE WHEN d.tries <> i.attempt OR d.state <> 'dispatching' THEN d.alive_until
+                WHEN d.in_doubt_since IS NOT NULL THEN d.claimed_at END AS alive_until
       FROM input i JOIN leafhopper.dispatch d USING (call_id)
      ORDER BY d.call_id
        FOR UPDATE OF d SKIP LOCKED
@@ -55,14 +58,14 @@ late AS MATERIALIZED (
 ),
 placed AS (
     INSERT INTO leafhopper.result (leaf, key, generation, call_id, batch_id, attempts, attempt, status, headers, body,
-                                   body_raw, truncated, source, request_hash)
+                                   body_raw, truncated, source, request_hash, alive_until)
     SELECT o.leaf, o.key, o.generation, o.call_id, o.batch_id, o.spent, o.attempt, o.status, o.headers::jsonb, o.body::jsonb,
-           o.body_raw, o.truncated, 'response', o.request_hash
+           o.body_raw, o.truncated, 'response', o.request_hash, o.alive_until
       FROM (SELECT call_id, batch_id, leaf, key, generation, spent, attempt, status, headers, body, body_raw,
-                   truncated, request_hash FROM own
+                   truncated, request_hash, alive_until FROM own
              UNION ALL
             SELECT call_id, batch_id, leaf, key, generation, spent, attempt, status, headers, body, body_raw,
-                   truncated, request_hash FROM late) o
+                   truncated, request_hash, NULL FROM late) o
     ON CONFLICT (leaf, key, generation) DO NOTHING
     RETURNING call_id
 ),

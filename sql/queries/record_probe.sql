@@ -41,8 +41,10 @@ decided AS MATERIALIZED (
 placed AS (
     -- What it found is the latest attempt's: an answer to that one that comes late is no second confirmation.
     INSERT INTO leafhopper.result (leaf, key, generation, call_id, batch_id, attempts, attempt, status, headers, body,
-                                   body_raw, truncated, source, weak, request_hash)
-    SELECT $3, $4, o.generation, o.call_id, o.batch_id, o.attempts, $2, $10, $11::jsonb, $12::jsonb, $13, $22, 'adopted', $14, $15
+                                   body_raw, truncated, source, weak, request_hash, alive_until)
+    SELECT $3, $4, o.generation, o.call_id, o.batch_id, o.attempts, $2, $10, $11::jsonb, $12::jsonb, $13, $22, 'adopted', $14, $15,
+           -- What is gone may have gone otherwise, and the request that was to undo it arrive later.
+           CASE WHEN o.undoes IS NOT NULL THEN o.alive_until END
       FROM decided o WHERE o.next = 'confirmed' AND o.standing IS NULL
     ON CONFLICT (leaf, key, generation) DO NOTHING
     RETURNING call_id

@@ -4,12 +4,13 @@
 -- Locks:       their rows, which this transaction has written
 -- Repeatable:  yes
 -- $1 int8[] compensations   $2 text[] reason to park, or NULL   $3 text[] what is wrong, or NULL
+-- $4 float8[] not to be sent before this time has passed, s
 UPDATE leafhopper.dispatch d
    SET held = NULL,
        state = CASE WHEN w.reason IS NULL THEN 'pending' ELSE 'parked' END,
        reason = w.reason,
        last_error = coalesce(w.flaw, d.last_error),
-       due_at = clock_timestamp()
-  FROM unnest($1::int8[], $2::text[], $3::text[]) AS w (call_id, reason, flaw)
+       due_at = clock_timestamp() + make_interval(secs => w.delay)
+  FROM unnest($1::int8[], $2::text[], $3::text[], $4::float8[]) AS w (call_id, reason, flaw, delay)
  WHERE d.call_id = w.call_id AND d.state = 'pending' AND d.held = 'batch'
 RETURNING d.call_id

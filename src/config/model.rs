@@ -167,6 +167,17 @@ pub struct Probe {
     pub max_probes: u32,
 }
 
+impl Leaf {
+    /// How long after an attempt can last have been alive its request can still have an effect. `None` where the leaf
+    /// honours idempotency keys: it has seen this one.
+    #[must_use]
+    pub fn settle(&self) -> Option<Duration> {
+        let probe = self.probe.as_ref();
+        let settle = probe.map_or(DEFAULT_SETTLE, |probe| probe.settle);
+        self.idempotency.is_none().then_some(settle)
+    }
+}
+
 /// What a row's own probe takes where neither it nor its leaf says how long an absence needs to settle. A test
 /// holds both against the default file.
 pub const DEFAULT_SETTLE: Duration = Duration::from_secs(30);

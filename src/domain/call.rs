@@ -46,6 +46,9 @@ pub struct Claimed {
     pub prior: Option<Prior>,
     /// Which generation of the effect this call would make.
     pub generation: u32,
+    /// Seconds since a request that made or undid the generation before can last have been alive, where the end of one
+    /// is not known. Negative where that is ahead.
+    pub since_alive: Option<f64>,
 }
 
 /// A standing result for the call's leaf and key.
@@ -66,24 +69,33 @@ pub enum Duty {
     KeyConflict,
     /// The row can't be sent.
     Unsendable,
+    /// It is to be sent, not before this time: a request for the generation before can still arrive.
+    Wait(Duration),
     /// It is to be sent.
     Send,
 }
 
 impl Claimed {
-    /// Record first: what stands for the effect decides before anything is sent.
+    /// Record first: what stands for the effect decides before anything is sent. `settle` is how long after an attempt can
+    /// last have been alive its request can still have an effect.
     #[must_use]
-    pub fn duty(&self) -> Duty {
+    pub fn duty(&self, settle: Option<Duration>) -> Duty {
         let Some(prior) = &self.prior else {
-            return if self.request.is_ok() {
-                Duty::Send
-            } else {
-                Duty::Unsendable
+            return match self.until_settled(settle) {
+                _ if self.request.is_err() => Duty::Unsendable,
+                Some(wait) if !self.in_doubt => Duty::Wait(wait),
+                _ => Duty::Send,
             };
         };
         match (&prior.request_hash, &self.request) {
             (Some(hash), Ok(request)) if hash.as_slice() != request.hash() => Duty::KeyConflict,
             _ => Duty::Confirmed(prior.generation),
         }
+    }
+
+    fn until_settled(&self, settle: Option<Duration>) -> Option<Duration> {
+        let wait = settle?.as_secs_f64() - self.since_alive?;
+        let wait = Duration::try_from_secs_f64(wait).unwrap_or_default();
+        (wait > Duration::ZERO).then_some(wait)
     }
 }

@@ -33,7 +33,7 @@ use crate::{
 const EXCERPT_BYTES: usize = 2000;
 
 /// A row may ask for no longer patience than this.
-const SETTLE_MAX: Duration = Duration::from_secs(366 * 24 * 3600);
+pub(super) const SETTLE_MAX: Duration = Duration::from_secs(366 * 24 * 3600);
 
 /// A call in doubt whose turn to be asked about is taken.
 #[derive(Debug)]

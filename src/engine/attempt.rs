@@ -43,7 +43,7 @@ pub(super) async fn attempt(
     claimed: BootTime,
 ) {
     reached("attempt", "before");
-    let recorded = match call.duty() {
+    let recorded = match call.duty(lane.settings().leaf.settle()) {
         // Record first: what the leaf already confirmed is never sent again.
         Duty::Confirmed(generation) => {
             lane.not_sent();
@@ -60,6 +60,10 @@ pub(super) async fn attempt(
             let flaw = call.request.as_ref().err().map(String::as_str);
             let next = Next::Fail(FailReason::Unsendable);
             recorder::answered(&context, &call, next, flaw).await
+        }
+        Duty::Wait(time) => {
+            lane.not_sent();
+            recorder::answered(&context, &call, Next::Retry(time), None).await
         }
         Duty::Send => send(&context, &lane, &call, term, claimed).await,
     };

@@ -3,10 +3,13 @@
 //! Each is a call of its own, with all the guarantees of one. Here is only decided which comes next and what it says;
 //! its row is added while the batch's row is held, and once for each effect however many instances are at it.
 
+use std::time::Duration;
+
 use uuid::Uuid;
 
-use super::{context::Shared, recorder::stored_text};
+use super::{ask::SETTLE_MAX, context::Shared, recorder::stored_text};
 use crate::{
+    config::{DEFAULT_SETTLE, duration_of},
     domain::{
         compensation::{Compensate, Undo},
         decision::ParkReason,
@@ -78,7 +81,7 @@ async fn one_group(
                 Some(flaw) => Err(flaw.to_owned()),
                 None => made(context, effect),
             };
-            (effect, compensation(effect, made))
+            (effect, compensation(effect, made, delay(context, effect)))
         })
         .collect();
     let added = teardown.finish(&undo).await?;
@@ -117,16 +120,33 @@ fn made(context: &Shared, effect: &Effect) -> Result<Undo, String> {
     compensate?.render(&effect.seen)
 }
 
-fn compensation(effect: &Effect, made: Result<Undo, String>) -> Compensation {
+/// Another request of the call can still arrive, and would make the effect again after it was undone: so it must be over,
+/// and the leaf settled.
+fn delay(context: &Shared, effect: &Effect) -> Duration {
+    let lane = context.lanes.get(&effect.leaf);
+    let of_leaf = lane.map_or(Some(DEFAULT_SETTLE), |lane| lane.settings().leaf.settle());
+    let (Some(alive_for), Some(of_leaf)) = (effect.alive_for, of_leaf) else {
+        return Duration::ZERO;
+    };
+    let settle = match effect.settle.as_deref().map(duration_of) {
+        Some(Ok(settle)) => settle.min(SETTLE_MAX),
+        Some(Err(_)) | None => of_leaf,
+    };
+    Duration::try_from_secs_f64(settle.as_secs_f64() + alive_for).unwrap_or_default()
+}
+
+fn compensation(effect: &Effect, made: Result<Undo, String>, delay: Duration) -> Compensation {
     match made {
         Ok(undo) => Compensation {
             undo,
+            delay,
             // Nothing tells it from somebody else's: a person has to say that it is ours.
             park: effect
                 .weak
                 .then_some((ParkReason::WeakAdoption.as_str(), None)),
         },
         Err(flaw) => Compensation {
+            delay,
             // A row needs a request. This one is made anew before it is sent.
             undo: Undo {
                 method: "DELETE".to_owned(),

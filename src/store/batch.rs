@@ -11,7 +11,7 @@ use crate::domain::{call::CallId, compensation::Undo};
 
 const LOCK_WAIT: Duration = Duration::from_millis(100);
 
-/// A look waits only for a row that somebody else is adding: another look does it within this, an app perhaps not.
+/// A look waits only for a row that somebody else is adding; an app may take longer.
 const LOOK_WAIT: Duration = Duration::from_millis(25);
 
 /// So many marks are read at once.
@@ -73,6 +73,10 @@ pub struct Effect {
     pub compensate: Option<String>,
     /// What templates see: `call` and `result`.
     pub seen: Value,
+    /// Seconds until no other request of the call is alive, where the end of one is not known.
+    pub alive_for: Option<f64>,
+    /// The `settle` of the row's own probe.
+    pub settle: Option<String>,
     /// The compensation that is there already, and whose request is to be made anew.
     pub remake: Option<CallId>,
 }
@@ -84,6 +88,8 @@ pub struct Compensation {
     pub undo: Undo,
     /// A person has to look at it first: the reason, and what is wrong.
     pub park: Option<(&'static str, Option<String>)>,
+    /// It is not sent before this time has passed.
+    pub delay: Duration,
 }
 
 /// A teardown under way: the transaction holds the batches' rows.
@@ -370,6 +376,10 @@ impl Teardown {
                 None => (None, None),
             })
             .unzip();
+        let delays: Vec<f64> = made
+            .iter()
+            .map(|(_, compensation)| compensation.delay.as_secs_f64())
+            .collect();
         transaction
             .last(
                 include_str!("../../sql/queries/release_compensations.sql"),
@@ -377,6 +387,7 @@ impl Teardown {
                     (&ids, Type::INT8_ARRAY),
                     (&reasons, Type::TEXT_ARRAY),
                     (&flaws, Type::TEXT_ARRAY),
+                    (&delays, Type::FLOAT8_ARRAY),
                 ],
             )
             .await?;
@@ -414,10 +425,9 @@ fn effect(operation: &'static str, row: &Row) -> Result<Option<Effect>, StoreErr
     if leaf_unknown || !due {
         return Ok(None);
     }
+    // What jsonb gives out is JSON; deeper than the parser goes, templates don't go either.
     let parsed = |name| -> Result<Value, StoreError> {
-        let text: &str = column(operation, row, name)?;
-        // What jsonb gives out is JSON; deeper than the parser goes, templates don't go either.
-        Ok(serde_json::from_str(text).unwrap_or_default())
+        column(operation, row, name).map(|text| serde_json::from_str(text).unwrap_or_default())
     };
     Ok(Some(Effect {
         batch: column(operation, row, "batch")?,
@@ -427,6 +437,8 @@ fn effect(operation: &'static str, row: &Row) -> Result<Option<Effect>, StoreErr
         weak: column(operation, row, "weak")?,
         compensate: column(operation, row, "compensate")?,
         seen: serde_json::json!({ "call": parsed("seen")?, "result": parsed("result")? }),
+        alive_for: column(operation, row, "alive_for")?,
+        settle: column(operation, row, "settle")?,
         remake,
     }))
 }

@@ -190,6 +190,7 @@ fn claimed(
         in_batch: false,
         prior: None,
         generation: 1,
+        since_alive: None,
     })
 }
 
@@ -205,6 +206,7 @@ fn complete(
     call.has_probe = column(OPERATION, row, "has_probe")?;
     call.compensates = column(OPERATION, row, "compensates")?;
     call.in_batch = column(OPERATION, row, "in_batch")?;
+    call.since_alive = column(OPERATION, row, "since_alive")?;
     if let Some(generation) = column::<Option<i32>>(OPERATION, row, "generation")?.map(count) {
         if column(OPERATION, row, "undone")? {
             call.generation = generation + 1;

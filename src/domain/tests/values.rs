@@ -184,6 +184,7 @@ fn claimed(request: Result<Request, String>, prior: Option<Prior>) -> Claimed {
         timeout: None,
         has_probe: false,
         compensates: false,
+        since_alive: None,
         in_batch: false,
         prior,
         generation: 1,
@@ -213,6 +214,29 @@ fn what_stands_for_an_effect_decides_before_anything_is_sent() {
         (flaw(), prior(theirs()), Duty::Confirmed(3)),
     ] {
         let call = claimed(request, prior);
-        assert_eq!(call.duty(), duty, "{call:?}");
+        assert_eq!(call.duty(None), duty, "{call:?}");
+    }
+}
+
+#[test]
+fn the_next_generation_waits_until_nothing_of_the_one_before_can_arrive() {
+    let settle = Some(Duration::from_secs(30));
+    let wait = |seconds| Duty::Wait(Duration::from_secs(seconds));
+    for (since, settle, in_doubt, duty) in [
+        (None, settle, false, Duty::Send),
+        (Some(30.0), settle, false, Duty::Send),
+        (Some(10.0), settle, false, wait(20)),
+        (Some(-5.0), settle, false, wait(35)),
+        // The leaf has seen the key of what is late.
+        (Some(-5.0), None, false, Duty::Send),
+        // It was sent already.
+        (Some(10.0), settle, true, Duty::Send),
+    ] {
+        let call = Claimed {
+            since_alive: since,
+            in_doubt,
+            ..claimed(Ok(request()), None)
+        };
+        assert_eq!(call.duty(settle), duty, "{since:?}");
     }
 }

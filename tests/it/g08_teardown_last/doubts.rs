@@ -74,7 +74,9 @@ async fn a_parked_call_holds_the_teardown_until_somebody_says_what_is_true() {
         bed.leaf.always().key("mute").method("POST").resets();
         bed.leaf.always().key("bad").refuses(422);
         let batch = batch_of(&bed, &["done", "mute", "bad"]).await;
-        let _sidecar = bed.sidecar(&format!("in_doubt = \"park\"\n{UNDOES}")).await;
+        let parks = format!("in_doubt = \"park\"\n{UNDOES}");
+        let config = bed.config(&parks).probe("leaf", "settle = \"100ms\"");
+        let _sidecar = config.start().await;
         until("the call is parked and its batch waits", async || {
             let calls = calls(&bed.app, batch).await;
             if calls

@@ -174,7 +174,7 @@ release_follow_ups.sql :: BATCHES, 1000 :: dispatch_batch
 effects_to_undo.sql :: BATCHES, '{leaf1}', '{leaf0,leaf1,leaf2}', 50 :: result_batch outbox_pkey outbox_compensation dispatch_batch
 add_compensations.sql :: '{40007}', '{1}', '{DELETE}', '{/}', '{NULL}' :: outbox_pkey result_pkey
 remake_compensations.sql :: '{7}', '{DELETE}', '{/}', '{NULL}' :: dispatch_pkey outbox_pkey
-release_compensations.sql :: '{7}', '{NULL}', '{NULL}' :: dispatch_pkey
+release_compensations.sql :: '{7}', '{NULL}', '{NULL}', '{0}' :: dispatch_pkey
 end_teardowns.sql :: BATCHES :: batch_live
 "#;
 
