@@ -256,7 +256,8 @@ CREATE TABLE leafhopper.finished (
         CHECK (NOT fails_batch OR batch_id IS NOT NULL)
 );
 
-CREATE INDEX finished_batch ON leafhopper.finished (batch_id) WHERE batch_id IS NOT NULL;
+-- The calls of one batch, and those of them that failed.
+CREATE INDEX finished_batch ON leafhopper.finished (batch_id, state) WHERE batch_id IS NOT NULL;
 -- The claim's guard, and the batcher: which batches are cancelled without their row saying so?
 CREATE INDEX finished_fails_batch ON leafhopper.finished (batch_id) WHERE fails_batch;
 -- Lists of what failed, newest first.
@@ -354,6 +355,9 @@ CREATE INDEX batch_live ON leafhopper.batch (state) WHERE state IN ('open', 'clo
 -- Those that are on their way to their end, walked through by the batcher.
 CREATE INDEX batch_unfinished ON leafhopper.batch (id) WHERE state <> 'open' AND finished_at IS NULL;
 
+-- Lists, newest first.
+CREATE INDEX batch_created ON leafhopper.batch (created_at, id);
+
 -- Batches to be looked at. Whatever changes a batch or ends one of its calls leaves a mark in its own transaction, so
 -- the look that finds the mark sees the change. Insert and delete only: no mark waits for another's.
 CREATE TABLE leafhopper.batch_mark (
@@ -411,6 +415,7 @@ CREATE TABLE leafhopper.operator_action (
     detail   jsonb       NOT NULL DEFAULT '{}'
 );
 CREATE INDEX operator_action_call ON leafhopper.operator_action (call_id) WHERE call_id IS NOT NULL;
+CREATE INDEX operator_action_batch ON leafhopper.operator_action (batch_id) WHERE batch_id IS NOT NULL;
 
 -- Which database this is. One row, written by the first instance that runs.
 CREATE TABLE leafhopper.origin (
