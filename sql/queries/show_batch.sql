@@ -33,6 +33,7 @@ effect AS MATERIALIZED (
                     WHERE i.heartbeat_at + i.lease > now() AND i.leaves ? r.leaf) AS leaf_known,
            c.id AS compensation, coalesce(d.state, f.state) AS compensation_state,
            coalesce(d.reason, f.reason) AS compensation_reason, coalesce(d.last_error, f.last_error) AS compensation_error,
+           coalesce(d.last_status, f.last_status) AS compensation_status,
            CASE WHEN f.reason = 'waived' THEN
                (SELECT a.reason FROM leafhopper.operator_action a
                  WHERE a.call_id = c.id AND a.action = 'waive' ORDER BY a.id DESC LIMIT 1)

@@ -194,6 +194,8 @@ pub(crate) fn why_it_stands(details: &BatchDetails, effect: &Fields) -> String {
     };
     let state = effect.cell("compensation_state");
     let reason = effect.cell("compensation_reason");
+    let status = effect.text("compensation_status");
+    let status = status.map_or_else(String::new, |status| format!(", status {status}"));
     let error = effect.text("compensation_error");
     let error = error.map_or_else(String::new, |error| format!(": {error}"));
     match (state.as_str(), reason.as_str()) {
@@ -202,8 +204,12 @@ pub(crate) fn why_it_stands(details: &BatchDetails, effect: &Fields) -> String {
                 "adopted without a matcher, so it is not surely ours; call {call} waits for a word"
             )
         }
-        ("parked", _) => format!("call {call}, which would undo it, is parked ({reason}){error}"),
-        ("failed", _) => format!("call {call}, which would undo it, failed ({reason}){error}"),
+        ("parked", _) => {
+            format!("call {call}, which would undo it, is parked ({reason}{status}){error}")
+        }
+        ("failed", _) => {
+            format!("call {call}, which would undo it, failed ({reason}{status}){error}")
+        }
         ("cancelled", "waived") => format!("waived: {}", effect.cell("waived_because")),
         (state, _) => format!("call {call} undoes it, and is {state}"),
     }

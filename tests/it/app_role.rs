@@ -81,7 +81,7 @@ async fn an_app_s_role_inserts_and_reads_what_it_is_for() {
 #[tokio::test]
 async fn an_app_s_role_may_do_what_the_readme_shows() {
     let bed = Bed::new().await;
-    let role = Role::new(&bed, &["confirm", "forget"]).await;
+    let role = Role::new(&bed, &["confirm", "forget", "seal"]).await;
     let readme = include_str!("../../README.md");
     let examples = readme.split("```sql\n").skip(1);
     let examples: Vec<&str> = examples
