@@ -90,6 +90,7 @@ pub const GRANTABLE: &[&str] = &[
     "retry",
     "cancel_batch",
     "seal",
+    "waive",
 ];
 
 /// Applies what is missing; gives the applied migrations, none where all were there.
