@@ -39,6 +39,13 @@ async fn until_metric(sidecar: &Sidecar, name: &str, labels: &[&str], wanted: f6
     .await;
 }
 
+async fn unsealed(bed: &Bed) -> uuid::Uuid {
+    let batch = uuid::Uuid::new_v4();
+    let sql = format!("INSERT INTO leafhopper.batch (id, sealed) VALUES ('{batch}', false)");
+    bed.app.execute(&sql).await;
+    batch
+}
+
 /// The names and labels of all series.
 async fn series(sidecar: &Sidecar) -> BTreeSet<String> {
     let (status, body) = sidecar.get("/metrics").await;
@@ -344,7 +351,8 @@ async fn what_is_stuck_is_said_to_be() {
     let mut ids = Vec::new();
     for leaf in ["leaf", "paused"] {
         ids.push(bed.app.insert(call(leaf)).await);
-        let batch = uuid::Uuid::new_v4();
+        // What waits for the end of a batch that more calls can come to is not stuck itself.
+        let batch = unsealed(&bed).await;
         let follow_up = call(leaf).set("run_when", "batch_settled").batch(batch);
         bed.app.insert(follow_up).await;
     }
@@ -388,10 +396,7 @@ async fn batches_that_are_stuck_are_counted_by_the_reason() {
     let config = bed.config(settings).dispatch("stuck_after = \"1s\"");
     let sidecar = config.start().await;
     for reason in STUCK_BATCHES {
-        let batch = uuid::Uuid::new_v4();
-        let unsealed =
-            format!("INSERT INTO leafhopper.batch (id, sealed) VALUES ('{batch}', false)");
-        bed.app.execute(&unsealed).await;
+        let batch = unsealed(&bed).await;
         let (leaf, state) = match reason {
             "leaf_unknown" => ("gone", "confirmed"),
             "cancelling" => ("leaf", "parked"),
