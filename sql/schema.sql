@@ -24,6 +24,58 @@ CREATE FUNCTION leafhopper.batch_is_open(batch uuid) RETURNS boolean
        AND NOT EXISTS (SELECT FROM leafhopper.finished f WHERE f.batch_id = batch AND f.fails_batch)
 $$;
 
+CREATE TABLE leafhopper.batch (
+    id uuid NOT NULL,
+    name text,
+    allow_failures boolean DEFAULT false NOT NULL,
+    sealed boolean DEFAULT true NOT NULL,
+    undo_order text DEFAULT 'newest_first'::text NOT NULL,
+    created_at timestamp with time zone DEFAULT now() NOT NULL,
+    state text DEFAULT 'open'::text NOT NULL,
+    changed_at timestamp with time zone DEFAULT now() NOT NULL,
+    idle_since timestamp with time zone,
+    last_phase_at timestamp with time zone,
+    finished_at timestamp with time zone,
+    CONSTRAINT batch_state_is_known CHECK ((state = ANY (ARRAY['open'::text, 'closing'::text, 'succeeded'::text, 'cancelling'::text, 'compensating'::text, 'cancelled'::text, 'finished'::text]))),
+    CONSTRAINT undo_order_is_newest_first_or_any CHECK ((undo_order = ANY (ARRAY['newest_first'::text, 'any'::text])))
+);
+
+CREATE FUNCTION leafhopper.batch_reason(b leafhopper.batch) RETURNS text
+    LANGUAGE sql STABLE
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    AS $_$
+    SELECT CASE
+        WHEN b.state = 'open' AND NOT b.sealed AND b.idle_since IS NOT NULL THEN 'unsealed'
+        WHEN b.state <> 'compensating' THEN NULL
+        WHEN EXISTS (SELECT FROM leafhopper.dispatch d
+                      WHERE d.batch_id = b.id AND d.run_when = 'batch_failed' AND d.undoes IS NOT NULL AND d.state = 'parked')
+          -- One that failed, and what it should have undone stands.
+          OR EXISTS (SELECT FROM leafhopper.finished f
+                       JOIN leafhopper.outbox c ON c.id = f.call_id
+                       JOIN leafhopper.result r ON r.leaf = c.leaf AND r.key = regexp_replace(c.key, ':undo:[0-9]+$', '')
+                                               AND r.generation::text = substring(c.key FROM ':undo:([0-9]+)$')
+                      WHERE f.batch_id = b.id AND f.state = 'failed' AND c.undoes IS NOT NULL AND r.undone_at IS NULL)
+            THEN 'teardown_incomplete'
+        WHEN EXISTS (SELECT FROM leafhopper.dispatch d
+                      WHERE d.batch_id = b.id AND d.run_when = 'batch_failed' AND d.undoes IS NOT NULL AND d.state = 'pending'
+                        AND d.leaf <> ALL (known.leaves))
+          -- What the leaf's configuration says of it is not to be had.
+          OR EXISTS (SELECT FROM leafhopper.result r JOIN leafhopper.outbox o ON o.id = r.call_id
+                      WHERE r.batch_id = b.id AND r.undone_at IS NULL AND r.key !~ ':undo:[0-9]+$'
+                        AND r.leaf <> ALL (known.leaves) AND o.run_when = 'ready' AND o.compensate IS NULL
+                        AND NOT EXISTS (SELECT FROM leafhopper.outbox c
+                                         WHERE c.leaf = r.leaf AND c.key = r.key || ':undo:' || r.generation
+                                           AND c.undoes IS NOT NULL))
+            THEN 'leaf_unknown'
+    END
+      FROM (SELECT ARRAY(SELECT DISTINCT jsonb_object_keys(i.leaves) FROM leafhopper.instance i
+                          WHERE i.heartbeat_at + i.lease > now()) AS leaves) known
+$_$;
+
+CREATE FUNCTION leafhopper.batch_waits_since(b leafhopper.batch) RETURNS timestamp with time zone
+    LANGUAGE sql IMMUTABLE
+    RETURN CASE WHEN (((b).state = 'open'::text) AND (NOT (b).sealed)) THEN (b).idle_since WHEN ((b).state = ANY (ARRAY['cancelling'::text, 'compensating'::text])) THEN (b).changed_at ELSE NULL::timestamp with time zone END;
+
 CREATE FUNCTION leafhopper.calls_ended() RETURNS trigger
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp'
@@ -589,22 +641,6 @@ ALTER TABLE leafhopper.attempt ALTER COLUMN id ADD GENERATED ALWAYS AS IDENTITY 
     CACHE 1
 );
 
-CREATE TABLE leafhopper.batch (
-    id uuid NOT NULL,
-    name text,
-    allow_failures boolean DEFAULT false NOT NULL,
-    sealed boolean DEFAULT true NOT NULL,
-    undo_order text DEFAULT 'newest_first'::text NOT NULL,
-    created_at timestamp with time zone DEFAULT now() NOT NULL,
-    state text DEFAULT 'open'::text NOT NULL,
-    changed_at timestamp with time zone DEFAULT now() NOT NULL,
-    idle_since timestamp with time zone,
-    last_phase_at timestamp with time zone,
-    finished_at timestamp with time zone,
-    CONSTRAINT batch_state_is_known CHECK ((state = ANY (ARRAY['open'::text, 'closing'::text, 'succeeded'::text, 'cancelling'::text, 'compensating'::text, 'cancelled'::text, 'finished'::text]))),
-    CONSTRAINT undo_order_is_newest_first_or_any CHECK ((undo_order = ANY (ARRAY['newest_first'::text, 'any'::text])))
-);
-
 CREATE TABLE leafhopper.batch_mark (
     id bigint NOT NULL,
     batch_id uuid NOT NULL
@@ -1046,6 +1082,8 @@ ALTER TABLE ONLY leafhopper.setting
 
 CREATE INDEX attempt_call ON leafhopper.attempt USING btree (call_id, id);
 
+CREATE INDEX batch_created ON leafhopper.batch USING btree (created_at, id);
+
 CREATE INDEX batch_live ON leafhopper.batch USING btree (state) WHERE (state = ANY (ARRAY['open'::text, 'closing'::text, 'cancelling'::text, 'compensating'::text]));
 
 CREATE INDEX batch_unfinished ON leafhopper.batch USING btree (id) WHERE ((state <> 'open'::text) AND (finished_at IS NULL));
@@ -1070,11 +1108,13 @@ CREATE UNIQUE INDEX dispatch_one_head ON leafhopper.dispatch USING btree (leaf, 
 
 CREATE INDEX dispatch_timed ON leafhopper.dispatch USING btree (leaf, due_at) WHERE ((state = 'pending'::text) AND (held IS NULL) AND (due_at IS NOT NULL));
 
-CREATE INDEX finished_batch ON leafhopper.finished USING btree (batch_id) WHERE (batch_id IS NOT NULL);
+CREATE INDEX finished_batch ON leafhopper.finished USING btree (batch_id, state) WHERE (batch_id IS NOT NULL);
 
 CREATE INDEX finished_fails_batch ON leafhopper.finished USING btree (batch_id) WHERE fails_batch;
 
 CREATE INDEX finished_state ON leafhopper.finished USING btree (state, finished_at) WHERE (state <> 'confirmed'::text);
+
+CREATE INDEX operator_action_batch ON leafhopper.operator_action USING btree (batch_id) WHERE (batch_id IS NOT NULL);
 
 CREATE INDEX operator_action_call ON leafhopper.operator_action USING btree (call_id) WHERE (call_id IS NOT NULL);
 
@@ -1105,6 +1145,10 @@ CREATE TRIGGER result_changed AFTER INSERT OR UPDATE OF undone_at ON leafhopper.
 REVOKE ALL ON FUNCTION leafhopper.batch_changed() FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION leafhopper.batch_is_open(batch uuid) FROM PUBLIC;
+
+REVOKE ALL ON FUNCTION leafhopper.batch_reason(b leafhopper.batch) FROM PUBLIC;
+
+REVOKE ALL ON FUNCTION leafhopper.batch_waits_since(b leafhopper.batch) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION leafhopper.calls_ended() FROM PUBLIC;
 

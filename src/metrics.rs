@@ -44,6 +44,13 @@ const STUCK: &[&str] = &[
     "leaf_unknown",
 ];
 const BATCHES: &[&str] = &["open", "closing", "cancelling", "compensating"];
+const STUCK_BATCHES: &[&str] = &[
+    "cancelling",
+    "compensating",
+    "teardown_incomplete",
+    "leaf_unknown",
+    "unsealed",
+];
 
 /// A kind of series that can be made of a name, a help text, labels and buckets.
 trait Series: prometheus::core::Collector + Clone + Sized + 'static {
@@ -115,6 +122,7 @@ macro_rules! metrics {
                 metrics.registry.register(Box::new(process)).expect("names of its own");
                 metrics.build_info.with_label_values(&[env!("CARGO_PKG_VERSION")]).set(1);
                 metrics.touch_rows(UNKNOWN);
+                metrics.set_overview(&[], &Overview::default());
                 metrics
             }
         }
@@ -132,6 +140,8 @@ metrics! {
     stuck_calls: IntGaugeVec ["leaf", "reason"] &[];
     /// Batches that are not final.
     batches: IntGaugeVec ["state"] &[];
+    /// Batches that wait for somebody, or have not moved for long.
+    stuck_batches: IntGaugeVec ["reason"] &[];
     /// Whether the leaf is paused.
     paused: IntGaugeVec ["leaf"] &[];
     /// Instances whose lease runs.
@@ -280,13 +290,15 @@ impl Metrics {
                 .with_label_values(&[leaf])
                 .set(i64::from(overview.paused.contains(leaf)));
         }
-        for state in BATCHES {
-            let number = overview
-                .batches
-                .iter()
-                .find(|(name, _)| name == state)
-                .map_or(0, |b| b.1);
-            self.batches.with_label_values(&[state]).set(signed(number));
+        for (gauge, labels, counted) in [
+            (&self.batches, BATCHES, &overview.batches),
+            (&self.stuck_batches, STUCK_BATCHES, &overview.stuck_batches),
+        ] {
+            for label in labels {
+                let found = counted.iter().find(|(name, _)| name == label);
+                let number = found.map_or(0, |(_, number)| *number);
+                gauge.with_label_values(&[label]).set(signed(number));
+            }
         }
     }
 

@@ -175,7 +175,7 @@ CREATE TABLE leafhopper.dispatch (
     in_doubt_since   timestamptz,
     -- In doubt and to be resolved by sending the same request again.
     resend           boolean     NOT NULL DEFAULT false,
-    -- Its batch is cancelled, and the resend is the question whether it was executed: what it confirms is undone.
+    -- Its batch is cancelled: the resend is the question whether it was executed. What it confirms is undone.
     resend_asks      boolean     NOT NULL DEFAULT false,
     -- The leaf has said that the effect exists, without showing it.
     exists_said      boolean     NOT NULL DEFAULT false,
@@ -256,7 +256,8 @@ CREATE TABLE leafhopper.finished (
         CHECK (NOT fails_batch OR batch_id IS NOT NULL)
 );
 
-CREATE INDEX finished_batch ON leafhopper.finished (batch_id) WHERE batch_id IS NOT NULL;
+-- The calls of one batch, and those of them that failed.
+CREATE INDEX finished_batch ON leafhopper.finished (batch_id, state) WHERE batch_id IS NOT NULL;
 -- The claim's guard, and the batcher: which batches are cancelled without their row saying so?
 CREATE INDEX finished_fails_batch ON leafhopper.finished (batch_id) WHERE fails_batch;
 -- Lists of what failed, newest first.
@@ -287,8 +288,7 @@ CREATE TABLE leafhopper.result (
     request_hash bytea,
     confirmed_at timestamptz NOT NULL DEFAULT now(),
     undone_at    timestamptz,
-    -- When an attempt of the call whose end nobody knows can last have been alive: the effect is undone, or made again,
-    -- only after that. NULL where each attempt's end is known.
+    -- When an attempt of the call whose end nobody knows can last have been alive: undone, or made again, only after that.
     alive_until  timestamptz,
 
     PRIMARY KEY (leaf, key, generation),
@@ -303,7 +303,7 @@ CREATE TABLE leafhopper.result (
 );
 
 CREATE UNIQUE INDEX result_seq ON leafhopper.result (seq);
--- The teardown of a batch: what of it stands, the newest first. The word of a compensation is no effect.
+-- What of a batch stands, the newest first. The word of a compensation is no effect.
 CREATE INDEX result_batch ON leafhopper.result (batch_id, seq)
     WHERE batch_id IS NOT NULL AND undone_at IS NULL AND key !~ ':undo:[0-9]+$';
 
@@ -344,8 +344,7 @@ CREATE TABLE leafhopper.batch (
     idle_since     timestamptz,
     -- When its last phase began, the 'batch_settled' calls.
     last_phase_at  timestamptz,
-    -- All its calls are final; it takes no more.
-    finished_at    timestamptz,
+    finished_at    timestamptz, -- all its calls are final
 
     CONSTRAINT undo_order_is_newest_first_or_any
         CHECK (undo_order IN ('newest_first', 'any')),
@@ -354,11 +353,13 @@ CREATE TABLE leafhopper.batch (
 );
 
 CREATE INDEX batch_live ON leafhopper.batch (state) WHERE state IN ('open', 'closing', 'cancelling', 'compensating');
--- Those that are on their way to their end, walked through by the batcher.
+-- Those on their way to their end.
 CREATE INDEX batch_unfinished ON leafhopper.batch (id) WHERE state <> 'open' AND finished_at IS NULL;
 
--- Batches to be looked at. Whatever changes a batch or ends one of its calls leaves a mark in its own transaction, so
--- the look that finds the mark sees the change. Insert and delete only: no mark waits for another's.
+-- Lists, newest first.
+CREATE INDEX batch_created ON leafhopper.batch (created_at, id);
+
+-- Batches to be looked at. Whatever changes one leaves a mark in its own transaction: who finds it sees the change.
 CREATE TABLE leafhopper.batch_mark (
     id       bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     batch_id uuid   NOT NULL
@@ -414,6 +415,7 @@ CREATE TABLE leafhopper.operator_action (
     detail   jsonb       NOT NULL DEFAULT '{}'
 );
 CREATE INDEX operator_action_call ON leafhopper.operator_action (call_id) WHERE call_id IS NOT NULL;
+CREATE INDEX operator_action_batch ON leafhopper.operator_action (batch_id) WHERE batch_id IS NOT NULL;
 
 -- Which database this is. One row, written by the first instance that runs.
 CREATE TABLE leafhopper.origin (

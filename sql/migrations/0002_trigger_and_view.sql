@@ -153,6 +153,43 @@ LANGUAGE sql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
                       AND a.status IS NOT DISTINCT FROM is_told.status AND a.error IS NOT DISTINCT FROM is_told.error)
 $$;
 
+-- Since when a batch is where it should not stay: stuck, once that is longer ago than stuck_after.
+CREATE FUNCTION leafhopper.batch_waits_since(b leafhopper.batch) RETURNS timestamptz
+LANGUAGE sql IMMUTABLE
+RETURN CASE WHEN b.state = 'open' AND NOT b.sealed THEN b.idle_since
+            WHEN b.state IN ('cancelling', 'compensating') THEN b.changed_at END;
+
+-- Why a batch waits for somebody. Its cost follows the batch's own rows.
+CREATE FUNCTION leafhopper.batch_reason(b leafhopper.batch) RETURNS text
+LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
+    SELECT CASE
+        WHEN b.state = 'open' AND NOT b.sealed AND b.idle_since IS NOT NULL THEN 'unsealed'
+        WHEN b.state <> 'compensating' THEN NULL
+        WHEN EXISTS (SELECT FROM leafhopper.dispatch d
+                      WHERE d.batch_id = b.id AND d.run_when = 'batch_failed' AND d.undoes IS NOT NULL AND d.state = 'parked')
+          -- One that failed, and what it should have undone stands.
+          OR EXISTS (SELECT FROM leafhopper.finished f
+                       JOIN leafhopper.outbox c ON c.id = f.call_id
+                       JOIN leafhopper.result r ON r.leaf = c.leaf AND r.key = regexp_replace(c.key, ':undo:[0-9]+$', '')
+                                               AND r.generation::text = substring(c.key FROM ':undo:([0-9]+)$')
+                      WHERE f.batch_id = b.id AND f.state = 'failed' AND c.undoes IS NOT NULL AND r.undone_at IS NULL)
+            THEN 'teardown_incomplete'
+        WHEN EXISTS (SELECT FROM leafhopper.dispatch d
+                      WHERE d.batch_id = b.id AND d.run_when = 'batch_failed' AND d.undoes IS NOT NULL AND d.state = 'pending'
+                        AND d.leaf <> ALL (known.leaves))
+          -- What the leaf's configuration says of it is not to be had.
+          OR EXISTS (SELECT FROM leafhopper.result r JOIN leafhopper.outbox o ON o.id = r.call_id
+                      WHERE r.batch_id = b.id AND r.undone_at IS NULL AND r.key !~ ':undo:[0-9]+$'
+                        AND r.leaf <> ALL (known.leaves) AND o.run_when = 'ready' AND o.compensate IS NULL
+                        AND NOT EXISTS (SELECT FROM leafhopper.outbox c
+                                         WHERE c.leaf = r.leaf AND c.key = r.key || ':undo:' || r.generation
+                                           AND c.undoes IS NOT NULL))
+            THEN 'leaf_unknown'
+    END
+      FROM (SELECT ARRAY(SELECT DISTINCT jsonb_object_keys(i.leaves) FROM leafhopper.instance i
+                          WHERE i.heartbeat_at + i.lease > now()) AS leaves) known
+$$;
+
 -- ---------------------------------------------------------------------------------------------------
 -- Where each call stands.
 -- ---------------------------------------------------------------------------------------------------

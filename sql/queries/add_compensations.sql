@@ -1,5 +1,5 @@
 -- Add the calls that undo effects, each once. An effect that somebody is just forgetting is left to the next look.
--- Caller:      store/batch.rs, from engine/batcher.rs, in the transaction of effects_to_undo.sql
+-- Caller:      store/teardown.rs, from engine/teardown.rs, in the transaction of effects_to_undo.sql
 -- Index:       outbox_compensation, result_pkey, outbox_pkey
 -- Locks:       the effects' results; skips those that another transaction holds
 -- Repeatable:  yes: an effect has one compensation

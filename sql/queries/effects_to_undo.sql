@@ -1,6 +1,6 @@
 -- What the teardown of each batch has to do next: of a batch that undoes the newest first, the newest effect that
 -- stands; else all that nobody has begun to undo.
--- Caller:      store/batch.rs, from engine/batcher.rs, after lock_batches.sql in the same transaction
+-- Caller:      store/teardown.rs, from engine/teardown.rs, after lock_batches.sql in the same transaction
 -- Index:       batch_pkey, result_batch, outbox_pkey, outbox_compensation, dispatch_pkey, finished_pkey, dispatch_batch
 -- Locks:       none
 -- Repeatable:  yes

@@ -1,5 +1,5 @@
 -- The teardown of these batches is done: nothing is left that it could undo.
--- Caller:      store/batch.rs, from engine/batcher.rs, in the transaction of effects_to_undo.sql
+-- Caller:      store/teardown.rs, from engine/teardown.rs, in the transaction of effects_to_undo.sql
 -- Index:       batch_live or batch_pkey
 -- Locks:       their rows, which this transaction holds
 -- Repeatable:  yes

@@ -4,8 +4,9 @@
 -- Locks:       none
 -- Repeatable:  yes
 -- $1 int8[] ids   $2 text state or NULL   $3 text reason or NULL   $4 bool only stuck ones   $5 text leaf or NULL
--- $6 text key or NULL   $7 uuid batch or NULL
+-- $6 text key or NULL   $7 uuid batch or NULL   $8 bool only compensations
 SELECT c.id, c.leaf, c.key, c.state, c.reason, c.waits_for, c.attempts, c.last_status, c.stuck,
+       c.batch_id, c.run_when, c.undoes,
        extract(epoch FROM now() - c.created_at)::float8 AS age,
        (SELECT to_jsonb(l) FROM (
            SELECT c.id, c.leaf, c.key, c.method, c.path, c.batch_id, c.run_when, c.ordering_key, c.priority,
@@ -20,4 +21,5 @@ SELECT c.id, c.leaf, c.key, c.state, c.reason, c.waits_for, c.attempts, c.last_s
    AND ($5 IS NULL OR c.leaf = $5)
    AND ($6 IS NULL OR c.key = $6)
    AND ($7 IS NULL OR c.batch_id = $7)
+   AND (NOT $8 OR c.undoes IS NOT NULL)
  ORDER BY c.id

@@ -1,5 +1,5 @@
 -- Let compensations go, or park those that a person has to look at first.
--- Caller:      store/batch.rs, from engine/batcher.rs, in the transaction that added or remade them
+-- Caller:      store/teardown.rs, from engine/teardown.rs, in the transaction that added or remade them
 -- Index:       dispatch_pkey
 -- Locks:       their rows, which this transaction has written
 -- Repeatable:  yes

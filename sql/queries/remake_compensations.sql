@@ -1,6 +1,6 @@
 -- Give compensations that a person sends again the request that is made of what is configured by now. Their rows are the
 -- sidecar's own, and nothing of them is under way.
--- Caller:      store/batch.rs, from engine/batcher.rs, in the transaction of effects_to_undo.sql
+-- Caller:      store/teardown.rs, from engine/teardown.rs, in the transaction of effects_to_undo.sql
 -- Index:       dispatch_pkey, outbox_pkey
 -- Locks:       their rows; skips those that another transaction holds
 -- Repeatable:  yes

@@ -8,7 +8,7 @@ use serde_json::value::RawValue;
 use super::{
     Exit,
     output::{Out, clean, counted},
-    select::{Selection, by},
+    select::{Meant, Selection, by},
     settings,
 };
 use crate::{
@@ -38,7 +38,7 @@ pub struct CancelArgs {
 
 /// `resolve`
 #[derive(Debug, Args)]
-#[command(group = clap::ArgGroup::new("truth").required(true).args(["confirmed", "not_executed"]))]
+#[command(group = clap::ArgGroup::new("truth").required(true).args(["confirmed", "not_executed", "waive"]))]
 pub struct ResolveArgs {
     #[command(flatten)]
     selection: Selection,
@@ -46,18 +46,21 @@ pub struct ResolveArgs {
     #[arg(long)]
     confirmed: bool,
     /// The status to keep as the leaf's.
-    #[arg(long, value_name = "N", requires = "confirmed", conflicts_with = "not_executed",
+    #[arg(long, value_name = "N", requires = "confirmed", conflicts_with_all = ["not_executed", "waive"],
           default_value_t = 200, value_parser = clap::value_parser!(u16).range(100..1000))]
     status: u16,
     /// The body to keep as the leaf's.
-    #[arg(long, value_name = "JSON", requires = "confirmed", conflicts_with = "not_executed", value_parser = json)]
+    #[arg(long, value_name = "JSON", requires = "confirmed", conflicts_with_all = ["not_executed", "waive"], value_parser = json)]
     body: Option<String>,
     /// The leaf has executed nothing: the call is sent again.
     #[arg(long)]
     not_executed: bool,
     /// Don't send it again: it ends as cancelled.
-    #[arg(long, requires = "not_executed", conflicts_with = "confirmed")]
+    #[arg(long, requires = "not_executed", conflicts_with_all = ["confirmed", "waive"])]
     no_send: bool,
+    /// Of a compensation that failed or is parked: let the effect stand that it could not undo.
+    #[arg(long)]
+    waive: bool,
 }
 
 /// `release`
@@ -87,15 +90,8 @@ pub(crate) async fn retry(
     out: &mut Out<'_>,
 ) -> anyhow::Result<Exit> {
     let store = settings::store(config)?;
-    change(
-        &store,
-        args.selection,
-        Change::Retry,
-        "retry",
-        "failed",
-        out,
-    )
-    .await
+    let meant = meant("retry", &["failed"]);
+    change(&store, args.selection, Change::Retry, meant, out).await
 }
 
 /// Keeps calls from being sent.
@@ -105,15 +101,8 @@ pub(crate) async fn cancel(
     out: &mut Out<'_>,
 ) -> anyhow::Result<Exit> {
     let store = settings::store(config)?;
-    change(
-        &store,
-        args.selection,
-        Change::Cancel,
-        "cancel",
-        "pending",
-        out,
-    )
-    .await
+    let meant = meant("cancel", &["pending"]);
+    change(&store, args.selection, Change::Cancel, meant, out).await
 }
 
 /// Takes a person's word for what is true of calls.
@@ -123,6 +112,13 @@ pub(crate) async fn resolve(
     out: &mut Out<'_>,
 ) -> anyhow::Result<Exit> {
     let store = settings::store(config)?;
+    if args.waive {
+        let meant = Meant {
+            compensations: true,
+            ..meant("waive", &["parked", "failed"])
+        };
+        return change(&store, args.selection, Change::Waive, meant, out).await;
+    }
     let (verb, change_to) = match (args.confirmed, args.no_send) {
         (true, _) => (
             "resolve as confirmed",
@@ -137,7 +133,16 @@ pub(crate) async fn resolve(
         ),
         (false, true) => ("resolve as not executed, and end,", Change::NotExecutedEnd),
     };
-    change(&store, args.selection, change_to, verb, "parked", out).await
+    let meant = meant(verb, &["parked"]);
+    change(&store, args.selection, change_to, meant, out).await
+}
+
+fn meant<'a>(verb: &'a str, states: &'a [&'a str]) -> Meant<'a> {
+    Meant {
+        verb,
+        states,
+        compensations: false,
+    }
 }
 
 /// Lets the next call behind a head go.
@@ -169,11 +174,10 @@ async fn change(
     store: &Store,
     selection: Selection,
     change: Change<'_>,
-    verb: &str,
-    usual: &str,
+    meant: Meant<'_>,
     out: &mut Out<'_>,
 ) -> anyhow::Result<Exit> {
-    let Some(chosen) = selection.choose(store, verb, usual, out).await? else {
+    let Some(chosen) = selection.choose(store, meant, out).await? else {
         return Ok(Exit::Done);
     };
     let report = store.act(&chosen.by, change, &chosen.targets).await;

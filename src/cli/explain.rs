@@ -3,7 +3,7 @@
 //! One line for each state and reason of the contract; a test compares the list with the schema's.
 
 use super::output::{age, clean};
-use crate::store::operator::show::Details;
+use crate::store::operator::{CallRow, show::Details};
 
 /// What is said of a call.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -42,6 +42,9 @@ const SAY: &[&str] = &[CONFIRM, NOT_EXECUTED];
 const RETRY: &[&str] = &["leafhopper retry {id} --reason '…'"];
 const CANCEL: &[&str] = &["leafhopper cancel {id} --reason '…'"];
 const RESUME: &[&str] = &["leafhopper resume {leaf} --reason '…'"];
+const WAIVE: &str = "leafhopper resolve {id} --waive --reason '…'";
+const UNDO_FAILED_COMMANDS: &[&str] = &["leafhopper retry {id} --reason '…'", CONFIRM, WAIVE];
+const SHOW_BATCH: &[&str] = &["leafhopper batch {batch}"];
 const SHOW_OTHER: &[&str] = &["leafhopper show {other}"];
 
 /// A reason of this table alone: the contract's view has none for it.
@@ -50,6 +53,13 @@ const OVERDUE: &str = "(overdue)";
 const LEASE_OVER: &str = "(lease over)";
 const HEAD_ENDED: &str = "(head ended)";
 const BATCH_CLOSED: &str = "(batch closed)";
+/// The same of compensations.
+const UNDO_REMADE: &str = "(undo remade)";
+const UNDO_TEMPLATE: &str = "(undo template)";
+const UNDO_FAILED: &str = "(undo failed)";
+const UNDO_OVER: &str = "(undo over)";
+const UNDO_DONE: &str = "(undo done)";
+const UNDO_WAIVED: &str = "(undo waived)";
 
 #[rustfmt::skip]
 const LINES: &[Line] = &[
@@ -64,8 +74,9 @@ const LINES: &[Line] = &[
     line("pending", "waits_for_key", "Call {other} has the same effect key and is under way, in doubt or parked: only one at a time. It goes when that one is final.", SHOW_OTHER),
     line("pending", "waits_for_order", "Call {other} has the same ordering key and goes first: this one follows when that one is final.", SHOW_OTHER),
     line("pending", HEAD_ENDED, "Call {other}, before it in the same order, ended without a confirmation, and leaf {leaf} holds those behind such a call. Send that one again, or let the next one go.", &["leafhopper retry {other} --reason '…'", "leafhopper release {other} --reason '…'"]),
-    line("pending", "waits_for_batch", "It is a follow-up of its batch, and its phase has not begun.", &[]),
-    line("pending", "batch_cancelled", "Its batch is cancelled, and so will this call be within moments, without being sent.", &[]),
+    line("pending", "waits_for_batch", "It is a follow-up of its batch: it is sent {when}.", SHOW_BATCH),
+    line("pending", UNDO_REMADE, "Its request is made anew, of what is configured by now: by an instance that knows leaf {leaf}, when it next looks at the batch.", SHOW_BATCH),
+    line("pending", "batch_cancelled", "Its batch is cancelled, and so will this call be within moments, without being sent.", SHOW_BATCH),
     line("pending", "retry", "The last attempt did not get through and had no effect. The next one is due in {due}.", &[]),
     line("pending", "database_changed", "The database is not the one that it was: it was restored, cloned, or lost commits. Nothing is sent until a person says how to go on.", &["leafhopper resume --all --as probe --reason '…'", "leafhopper resume --all --as resend --reason '…'"]),
     line("pending", "untracked", "It was inserted without the table's trigger (session_replication_role = replica). A running instance finds such rows in a slow sweep.", &[]),
@@ -76,26 +87,58 @@ const LINES: &[Line] = &[
     line("parked", "no_probe", "An attempt may have been executed, and nothing here can find out: there is no probe, and the same request may not be sent again (the leaf honours no idempotency header, or the call was cancelled, is past its deadline, or its batch has ended). Look at the leaf, then say what is true.", SAY),
     line("parked", "probe_unclear", "An attempt may have been executed, and the probes gave no clear answer. Look at the leaf, then say what is true.", SAY),
     line("parked", "template", "A template of its probe or request can't be rendered for this call, so the leaf was not asked. Look at the leaf, then say what is true.", SAY),
+    line("parked", "weak_adoption", "What it would undo was adopted without a matcher: it is not surely ours. Look at the leaf. If it is ours, it was not undone yet: say so, and it is.", SAY),
+    line("parked", UNDO_TEMPLATE, "Its request, or the probe that asks about it, can't be made: see the error. Mend the configuration; when you then say that it was not executed, the request is made anew.", SAY),
     line("parked", "exists_unmatched", "The leaf says that something of this name exists, and the probe can't tell that it is ours. If it is, confirm; if it is somebody else's, remove it there first.", SAY),
     line("parked", "key_expired", "An attempt may have been executed, and the leaf no longer remembers the idempotency key, so sending again could do it twice. Look at the leaf, then say what is true.", SAY),
     line("parked", "crash_suspect", "Instances went down several times while they worked on this call. Look at the call and at the leaf, then say what is true.", SAY),
     line("parked", "attempts_exhausted", "Its attempts are used up, and the last one may have been executed. Look at the leaf, then say what is true.", SAY),
+    line("confirmed", UNDO_DONE, "The effect of call {undoes} is undone: that is on record. Nothing is left to do.", &[]),
     line("confirmed", "*", "That the effect exists is on record. Nothing is left to do.", &[]),
     line("failed", "rejected", "The leaf said no. The same request is likely to be refused again, unless what it refused for is gone; a corrected request is a new row.", RETRY),
     line("failed", "attempts_exhausted", "The leaf refused or turned it away as often as max_attempts allows; none of the attempts had an effect.", RETRY),
     line("failed", "gave_up", "It was tried for as long as give_up_after allows; none of the attempts had an effect.", RETRY),
     line("failed", "key_conflict", "Another request with this effect key is confirmed, so this one was not sent: one key means one effect. Insert it under another key, or take the effect back with leafhopper.forget(leaf, key) if it is gone, then retry.", RETRY),
     line("failed", "unsendable", "No request can be made of the row: see the error. Insert it anew without that fault, or change the leaf's configuration and retry.", RETRY),
-    line("failed", BATCH_CLOSED, "It failed ({reason}), and its batch is no longer open, so it can't be retried: insert the work anew in another batch.", &[]),
+    line("failed", BATCH_CLOSED, "It failed ({reason}), and it can't be retried: its batch is no longer open, or the phase of this follow-up is over. Insert the work anew in another batch.", SHOW_BATCH),
+    line("failed", UNDO_FAILED, "It failed ({reason}): the effect of call {undoes} stands, and the teardown of its batch waits. Send it again, made of what is configured by now; or say that the effect is undone already (confirm); or let the effect stand (waive).", UNDO_FAILED_COMMANDS),
+    line("failed", UNDO_OVER, "It failed ({reason}). The teardown of its batch is over without it.", SHOW_BATCH),
+    line("cancelled", UNDO_WAIVED, "It was waived: the effect of call {undoes} stands, and the teardown of its batch went on without it.", SHOW_BATCH),
+    line("cancelled", "batch_cancelled", "Its batch was cancelled before it was sent.", SHOW_BATCH),
+    line("cancelled", "batch_finished", "It came after the end of its batch, or it is a follow-up whose phase did not come. It was not sent.", SHOW_BATCH),
     line("cancelled", "*", "It was cancelled ({reason}) before the leaf executed anything for it, or what it executed is on record. It is not sent again: insert it anew where it is still wanted.", &[]),
     line("expired", "*", "Its deadline passed before it could be confirmed, and nothing was executed for it, or what was executed is on record. It is not sent again: insert it anew where it is still wanted.", &[]),
 ];
 
+/// What is known of a call beside its row.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Around {
+    /// Seconds until it is looked at next.
+    pub(crate) due_in: Option<f64>,
+    /// If it has failed it may be retried.
+    pub(crate) may_run_again: bool,
+    /// The head that it waits for has ended without a confirmation.
+    pub(crate) head_ended: bool,
+    /// Calls behind it wait, since it ended without a confirmation.
+    pub(crate) holds_others: bool,
+}
+
 /// What is to be said of this call.
 pub(crate) fn explain(details: &Details) -> Explanation {
-    let call = &details.call;
+    let ended = |head: &CallRow| matches!(head.state.as_str(), "failed" | "cancelled" | "expired");
+    let around = Around {
+        due_in: details.due_in,
+        may_run_again: details.may_run_again,
+        head_ended: details.waits_for.as_ref().is_some_and(ended),
+        holds_others: details.holds_others,
+    };
+    explain_call(&details.call, around)
+}
+
+/// What is to be said of a call with this around it.
+pub(crate) fn explain_call(call: &CallRow, around: Around) -> Explanation {
     let known = call.reason.as_deref().unwrap_or_default();
-    let reason = refined(details, known);
+    let reason = refined(call, around, known);
     let line = LINES
         .iter()
         .find(|line| line.state == call.state && (line.reason == reason || line.reason == "*"));
@@ -108,58 +151,86 @@ pub(crate) fn explain(details: &Details) -> Explanation {
             commands: Vec::new(),
         };
     };
-    let other = call
-        .waits_for
-        .map_or_else(|| "(unknown)".to_owned(), |id| id.to_string());
-    let due = details
-        .due_in
-        .filter(|due| *due > 0.0)
-        .map_or_else(|| "a moment".to_owned(), age);
-    let fill = |text: &str, leaf: &str| {
-        // The parts that rows decide come last: what they hold is not looked at again.
-        text.replace("{id}", &call.id.to_string())
-            .replace("{other}", &other)
-            .replace("{due}", &due)
-            .replace(
-                "{reason}",
-                if known.is_empty() {
-                    "no reason given"
-                } else {
-                    "{}"
-                },
-            )
-            .replace("{leaf}", leaf)
-    };
-    let mut commands: Vec<String> = line
-        .commands
-        .iter()
-        .map(|command| fill(command, &quoted(&call.leaf)))
+    let (before, after, waive) = of_undoing(call);
+    let commands = line.commands.iter().copied().chain(waive);
+    let mut commands: Vec<String> = commands
+        .map(|command| fill(command, call, around, &quoted(&call.leaf)))
         .collect();
-    if details.holds_others {
+    if around.holds_others {
         commands.push(format!("leafhopper release {} --reason '…'", call.id));
     }
+    let why = format!("{before}{}{after}", line.why);
+    let why = fill(&why, call, around, &clean(&call.leaf));
     Explanation {
-        why: fill(line.why, &clean(&call.leaf)).replacen("{}", &clean(known), 1),
+        why: why.replacen("{}", &clean(known), 1),
         commands,
     }
 }
 
-/// The reason, or one of this table's own where more is known than the view says.
-fn refined<'a>(details: &Details, reason: &'a str) -> &'a str {
-    let call = &details.call;
-    let head_ended = || {
-        details
-            .waits_for
-            .as_ref()
-            .is_some_and(|head| matches!(head.state.as_str(), "failed" | "cancelled" | "expired"))
+/// What is said of a compensation beside: before the line, behind it, and the command that only it has.
+fn of_undoing(call: &CallRow) -> (&'static str, &'static str, Option<&'static str>) {
+    match (call.undoes, call.state.as_str()) {
+        (Some(_), "parked") => (
+            "",
+            " It would undo the effect of call {undoes}: to confirm says that this is done, to waive lets the effect stand.",
+            Some(WAIVE),
+        ),
+        (Some(_), "pending" | "dispatching" | "accepted" | "in_doubt") => {
+            ("It undoes the effect of call {undoes}. ", "", None)
+        }
+        _ => ("", "", None),
+    }
+}
+
+fn fill(text: &str, call: &CallRow, around: Around, leaf: &str) -> String {
+    let or_unknown =
+        |id: Option<String>| -> String { id.unwrap_or_else(|| "(unknown)".to_owned()) };
+    let due = around
+        .due_in
+        .filter(|due| *due > 0.0)
+        .map_or_else(|| "a moment".to_owned(), age);
+    let when = match call.run_when.as_str() {
+        "batch_succeeded" => "once the batch has succeeded",
+        "batch_failed" => "once the batch has failed and its teardown is done",
+        _ => "once all else of the batch is final",
     };
-    let in_closed_batch = details.batch.is_some() && !details.batch_open;
+    let reason = if call.reason.as_deref().unwrap_or_default().is_empty() {
+        "no reason given"
+    } else {
+        "{}"
+    };
+    // The parts that rows decide come last: what they hold is not looked at again.
+    text.replace("{id}", &call.id.to_string())
+        .replace(
+            "{other}",
+            &or_unknown(call.waits_for.map(|id| id.to_string())),
+        )
+        .replace(
+            "{undoes}",
+            &or_unknown(call.undoes.map(|id| id.to_string())),
+        )
+        .replace("{batch}", &or_unknown(call.batch.map(|id| id.to_string())))
+        .replace("{when}", when)
+        .replace("{due}", &due)
+        .replace("{reason}", reason)
+        .replace("{leaf}", leaf)
+}
+
+/// The reason, or one of this table's own where more is known than the view says.
+fn refined<'a>(call: &CallRow, around: Around, reason: &'a str) -> &'a str {
+    let undoes = call.undoes.is_some();
     match (call.state.as_str(), reason) {
-        ("pending", "") if details.due_in.is_some_and(|due| due > 0.0) => NOT_BEFORE,
+        ("pending", "") if around.due_in.is_some_and(|due| due > 0.0) => NOT_BEFORE,
         ("pending", "") if call.stuck => OVERDUE,
-        ("pending", "waits_for_order") if head_ended() => HEAD_ENDED,
+        ("pending", "waits_for_order") if around.head_ended => HEAD_ENDED,
+        ("pending", "waits_for_batch") if undoes => UNDO_REMADE,
         ("dispatching", "") if call.stuck => LEASE_OVER,
-        ("failed", _) if in_closed_batch => BATCH_CLOSED,
+        ("parked", "template") if undoes => UNDO_TEMPLATE,
+        ("confirmed", _) if undoes => UNDO_DONE,
+        ("failed", _) if undoes && around.may_run_again => UNDO_FAILED,
+        ("failed", _) if undoes => UNDO_OVER,
+        ("failed", _) if call.batch.is_some() && !around.may_run_again => BATCH_CLOSED,
+        ("cancelled", "waived") if undoes => UNDO_WAIVED,
         _ => reason,
     }
 }
@@ -179,10 +250,7 @@ mod tests {
     use std::collections::BTreeSet;
 
     use super::*;
-    use crate::store::{
-        migrate::MIGRATIONS,
-        operator::{CallRow, STATES},
-    };
+    use crate::store::{migrate::MIGRATIONS, operator::STATES};
 
     fn details(state: &str, reason: Option<&str>) -> Details {
         Details {
@@ -195,17 +263,21 @@ mod tests {
                 waits_for: Some(3),
                 attempts: 1,
                 last_status: None,
+                batch: None,
+                run_when: "ready".to_owned(),
+                undoes: None,
                 stuck: false,
                 age: 1.0,
                 json: "{}".to_owned(),
             },
-            batch_open: false,
+            may_run_again: false,
             due_in: None,
             holds_others: false,
             attempts: "[]".to_owned(),
             result: None,
             actions: "[]".to_owned(),
             batch: None,
+            ended: "[]".to_owned(),
             waits_for: None,
             same_key: Vec::new(),
         }
@@ -261,6 +333,7 @@ mod tests {
             "key_expired",
             "crash_suspect",
             "attempts_exhausted",
+            "weak_adoption",
         ]);
         assert_eq!(told("parked"), contract);
     }
@@ -280,6 +353,25 @@ mod tests {
                 let text = text.replace("changed {leaf} my mind", "");
                 assert!(!text.contains('{') && !text.contains('}'), "{text}");
             }
+        }
+    }
+
+    #[test]
+    fn a_compensation_that_waits_for_a_person_can_be_waived_and_no_other_call() {
+        let waive = "leafhopper resolve 7 --waive --reason '…'".to_owned();
+        for (state, reason) in [
+            ("parked", "weak_adoption"),
+            ("parked", "template"),
+            ("parked", "no_probe"),
+            ("failed", "rejected"),
+        ] {
+            let mut details = details(state, Some(reason));
+            details.may_run_again = true;
+            assert!(!explain(&details).commands.contains(&waive));
+            details.call.undoes = Some(5);
+            let said = explain(&details);
+            assert!(said.commands.contains(&waive), "{state} {reason}: {said:?}");
+            assert!(said.why.contains("call 5"), "{said:?}");
         }
     }
 

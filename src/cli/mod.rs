@@ -6,10 +6,13 @@
 //! `run` and `check` need the whole configuration. All others need the database alone, and work whatever is
 //! wrong with the leaves.
 
+mod batch;
+mod batches;
 mod calls;
 mod change;
 mod check;
 mod explain;
+mod explain_batch;
 mod leaves;
 pub mod log;
 pub mod output;
@@ -84,12 +87,18 @@ pub enum Command {
     Calls(calls::CallsArgs),
     /// Show one call with everything that is known of it, and what would move it.
     Show(show::ShowArgs),
+    /// List batches, the newest first.
+    Batches(batches::BatchesArgs),
+    /// Show one batch: what its calls did, what it waits for, what stands, and what would move it.
+    Batch(batch::BatchArgs),
     /// Send failed calls again.
     Retry(change::RetryArgs),
-    /// Say what is true of calls that nobody knows about: executed, or not.
+    /// Say what is true of calls that nobody knows about: executed, or not; or let an effect stand.
     Resolve(change::ResolveArgs),
     /// Keep calls from being sent.
     Cancel(change::CancelArgs),
+    /// Cancel a batch: what waits is not sent, what was confirmed is undone.
+    CancelBatch(batches::CancelBatchArgs),
     /// Let the next call behind a failed head of an ordering key go, once.
     Release(change::ReleaseArgs),
     /// Stop sending to a leaf.
@@ -164,6 +173,9 @@ pub async fn execute(cli: Cli, out: &mut Out<'_>) -> anyhow::Result<u8> {
         Command::Check(args) => check::check(&args, config, out).await?,
         Command::Calls(args) => calls::calls(args, config, out).await?,
         Command::Show(args) => show::show(&args, config, out).await?,
+        Command::Batches(args) => batches::batches(args, config, out).await?,
+        Command::Batch(args) => batch::batch(&args, config, out).await?,
+        Command::CancelBatch(args) => batches::cancel_batch(args, config, out).await?,
         Command::Retry(args) => change::retry(args, config, out).await?,
         Command::Resolve(args) => change::resolve(args, config, out).await?,
         Command::Cancel(args) => change::cancel(args, config, out).await?,
@@ -261,6 +273,11 @@ mod tests {
             "leafhopper retry --leaf git --reason-is rejected --reason why --yes",
             "leafhopper resolve 5 --confirmed --status 201 --body {} --reason why",
             "leafhopper resolve 5 --not-executed --no-send --reason why",
+            "leafhopper resolve 5 --waive --expect-attempts 3 --reason why",
+            "leafhopper resolve --batch 00000000-0000-0000-0000-000000000001 --waive --reason why --yes",
+            "leafhopper batches --state compensating --stuck --json",
+            "leafhopper batch 00000000-0000-0000-0000-000000000001 --json",
+            "leafhopper cancel-batch 00000000-0000-0000-0000-000000000001 --reason why --yes",
             "leafhopper cancel 5 --reason why",
             "leafhopper release 5 --reason why",
             "leafhopper pause git --reason why",
@@ -283,6 +300,12 @@ mod tests {
             "leafhopper resolve 5 --confirmed --no-send --reason why",
             "leafhopper resolve 5 --confirmed --body {nonsense --reason why",
             "leafhopper resolve 5 --confirmed --status 99 --reason why",
+            "leafhopper resolve 5 --waive --confirmed --reason why",
+            "leafhopper resolve 5 --waive --status 200 --reason why",
+            "leafhopper resolve 5 --waive --no-send --reason why",
+            "leafhopper batches --state pending",
+            "leafhopper batch 5",
+            "leafhopper cancel-batch 00000000-0000-0000-0000-000000000001",
             "leafhopper resume --reason why",
             "leafhopper resume git --all --reason why",
             "leafhopper resume git --as probe --reason why",

@@ -58,6 +58,7 @@ impl FilterArgs {
             batch: self.batch,
             reason: self.reason_is,
             stuck: self.stuck,
+            compensations: false,
         }
     }
 }
@@ -84,6 +85,17 @@ pub(super) struct Selection {
     dry_run: bool,
 }
 
+/// What a change is for.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Meant<'a> {
+    /// What will be done: `retry`.
+    pub(crate) verb: &'a str,
+    /// The states of calls that it is for, where the filter names none.
+    pub(crate) states: &'a [&'a str],
+    /// It is for compensations alone.
+    pub(crate) compensations: bool,
+}
+
 /// Calls that are to be changed.
 #[derive(Debug)]
 pub(crate) struct Chosen {
@@ -92,15 +104,14 @@ pub(crate) struct Chosen {
 }
 
 impl Selection {
-    /// The calls that are meant; `None` where there are none, or the answer is no. `verb` is what will be
-    /// done ("retry"), `usual` the state of calls that it is for.
+    /// The calls that are meant; `None` where there are none, or the answer is no.
     pub(crate) async fn choose(
         self,
         store: &Store,
-        verb: &str,
-        usual: &str,
+        meant: Meant<'_>,
         out: &mut Out<'_>,
     ) -> anyhow::Result<Option<Chosen>> {
+        let verb = meant.verb;
         let by_id = !self.ids.is_empty();
         let mut filter = self.filter.filter(Vec::new());
         let filtered = filter != Filter::default();
@@ -120,8 +131,19 @@ impl Selection {
             let attempts = self.expect_attempts;
             ids.into_iter().map(|id| Target { id, attempts }).collect()
         } else {
-            filter.state.get_or_insert_with(|| usual.to_owned());
-            matching(store, &filter).await?
+            filter.compensations = meant.compensations;
+            let mut targets = Vec::new();
+            for state in meant.states {
+                let named = filter.state.is_some();
+                filter.state.get_or_insert_with(|| (*state).to_owned());
+                targets.extend(matching(store, &filter).await?);
+                if named {
+                    break;
+                }
+                filter.state = None;
+            }
+            targets.sort_by_key(|target| target.id);
+            targets
         };
         if targets.is_empty() {
             writeln!(out.err, "no call matches: there is nothing to {verb}")?;
@@ -167,7 +189,7 @@ async fn matching(store: &Store, filter: &Filter) -> anyhow::Result<Vec<Target>>
 }
 
 /// Whether the person says yes. Where nobody can be asked, it is a fault of usage.
-fn ask(out: &mut Out<'_>, question: &str) -> anyhow::Result<bool> {
+pub(crate) fn ask(out: &mut Out<'_>, question: &str) -> anyhow::Result<bool> {
     if !out.can_ask {
         let problem = format!("{question} Nobody is there to answer: say --yes");
         return Err(Usage(problem).into());

@@ -7,6 +7,7 @@ use serde_json::value::{RawValue, to_raw_value};
 
 use super::{
     Exit,
+    batches::batch_standing,
     calls::{list, standing},
     explain::explain,
     output::{Colour, Fields, Out, clean, clean_json, shorten, wrap},
@@ -54,7 +55,6 @@ pub(crate) async fn show(
 /// One object. What PostgreSQL wrote goes through unread.
 fn json(details: &Details) -> anyhow::Result<String> {
     let said = explain(details);
-    let mut object: BTreeMap<String, Box<RawValue>> = serde_json::from_str(&details.call.json)?;
     let raw = |text: &str| RawValue::from_string(text.to_owned());
     let rows = |calls: &[CallRow]| {
         let rows: Vec<&str> = calls.iter().map(|call| call.json.as_str()).collect();
@@ -62,10 +62,14 @@ fn json(details: &Details) -> anyhow::Result<String> {
     };
     let null = || "null".to_owned();
     let head = details.waits_for.as_ref().map(|call| call.json.clone());
+    let batch = match &details.batch {
+        Some(batch) => Some(with(&batch.json, [("ended", raw(&details.ended)?)])?),
+        None => None,
+    };
     let fields = [
         ("attempt", raw(&details.attempts)?),
         ("result", raw(&details.result.clone().unwrap_or_else(null))?),
-        ("batch", raw(&details.batch.clone().unwrap_or_else(null))?),
+        ("batch", to_raw_value(&batch)?),
         ("operator_action", raw(&details.actions)?),
         ("waits_for_call", raw(&head.unwrap_or_else(null))?),
         ("same_key", rows(&details.same_key)?),
@@ -73,10 +77,24 @@ fn json(details: &Details) -> anyhow::Result<String> {
         ("explanation", to_raw_value(&said.why)?),
         ("commands", to_raw_value(&said.commands)?),
     ];
-    for (name, value) in fields {
-        object.insert(name.to_owned(), value);
-    }
-    Ok(serde_json::to_string_pretty(&object)?)
+    Ok(serde_json::to_string_pretty(&with(
+        &details.call.json,
+        fields,
+    )?)?)
+}
+
+/// The fields of a JSON object, unread.
+pub(super) type Object = BTreeMap<String, Box<RawValue>>;
+
+/// A JSON object with further fields. What PostgreSQL wrote goes through unread.
+pub(super) fn with<const N: usize>(
+    json: &str,
+    fields: [(&str, Box<RawValue>); N],
+) -> serde_json::Result<Object> {
+    let mut object: Object = serde_json::from_str(json)?;
+    let fields = fields.into_iter();
+    object.extend(fields.map(|(name, value)| (name.to_owned(), value)));
+    Ok(object)
 }
 
 fn print(details: &Details, out: &mut Out<'_>) -> anyhow::Result<()> {
@@ -117,12 +135,17 @@ fn print(details: &Details, out: &mut Out<'_>) -> anyhow::Result<()> {
             field(out, name, result.text(name))?;
         }
     }
-    if let Some(batch) = details.batch.as_deref().and_then(Fields::read) {
+    if let Some(batch) = &details.batch {
         section(out, "Batch")?;
-        for name in ["id", "name", "state", "sealed", "allow_failures", "calls"] {
-            field(out, name, batch.text(name))?;
+        let fields = Fields::read(&batch.json).unwrap_or_default();
+        for name in ["id", "name"] {
+            field(out, name, fields.text(name))?;
         }
-        for ended in Fields::read_all(&batch.cell("ended")) {
+        field(out, "state", Some(batch_standing(batch)))?;
+        for name in ["sealed", "allow_failures", "calls", "standing"] {
+            field(out, name, fields.text(name))?;
+        }
+        for ended in Fields::read_all(&details.ended) {
             let line = format!(
                 "{} {} {}",
                 ended.cell("id"),
@@ -131,8 +154,9 @@ fn print(details: &Details, out: &mut Out<'_>) -> anyhow::Result<()> {
             );
             field(out, "ended", Some(line))?;
         }
+        writeln!(out.out, "    leafhopper batch {}", batch.id)?;
     }
-    by_hand(details, out)?;
+    by_hand(&details.actions, out)?;
     if let Some(other) = &details.waits_for {
         section(out, "Waits for")?;
         list(std::slice::from_ref(other), out)?;
@@ -219,8 +243,9 @@ fn history(details: &Details, out: &mut Out<'_>) -> std::io::Result<()> {
     out.table(&["NO", "CLASS", "STATUS", "ENDED", "SEEN"], &rows)
 }
 
-fn by_hand(details: &Details, out: &mut Out<'_>) -> std::io::Result<()> {
-    let actions = Fields::read_all(&details.actions);
+/// What people did, and why.
+pub(super) fn by_hand(actions: &str, out: &mut Out<'_>) -> std::io::Result<()> {
+    let actions = Fields::read_all(actions);
     if actions.is_empty() {
         return Ok(());
     }
@@ -247,12 +272,12 @@ fn moment(time: &str) -> String {
     }
 }
 
-fn section(out: &mut Out<'_>, title: &str) -> std::io::Result<()> {
+pub(super) fn section(out: &mut Out<'_>, title: &str) -> std::io::Result<()> {
     writeln!(out.out, "\n{title}")
 }
 
 /// One field a line; nothing where there is no value.
-fn field(out: &mut Out<'_>, name: &str, value: Option<String>) -> std::io::Result<()> {
+pub(super) fn field(out: &mut Out<'_>, name: &str, value: Option<String>) -> std::io::Result<()> {
     match value {
         Some(value) => writeln!(out.out, "  {name:<16}{}", clean(&shorten(&value, BODY))),
         None => Ok(()),

@@ -17,7 +17,8 @@ use crate::{
     observe::Observation,
     store::{
         StoreError,
-        batch::{Compensation, Effect, Leaves},
+        batch::Leaves,
+        teardown::{Compensation, Effect},
     },
 };
 

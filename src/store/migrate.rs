@@ -87,10 +87,10 @@ pub const GRANTABLE: &[&str] = &[
     "forget",
     "cancel",
     "resolve_not_executed",
-    "waive",
     "retry",
     "cancel_batch",
     "seal",
+    "waive",
 ];
 
 /// Applies what is missing; gives the applied migrations, none where all were there.

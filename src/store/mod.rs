@@ -22,6 +22,7 @@ pub mod record;
 mod refusal;
 pub mod stats;
 pub mod sweep;
+pub mod teardown;
 pub mod wakeup;
 
 use std::time::Duration;

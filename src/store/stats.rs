@@ -30,6 +30,8 @@ pub struct Overview {
     pub paused: Vec<String>,
     /// Batches that are not final, by state.
     pub batches: Vec<(String, u64)>,
+    /// Stuck ones of them, by the reason.
+    pub stuck_batches: Vec<(String, u64)>,
 }
 
 impl Store {
@@ -84,6 +86,7 @@ impl Store {
                 ("instance", _) => overview.instances = number,
                 ("paused", Some(leaf)) => overview.paused.push(leaf),
                 ("batch", Some(state)) => overview.batches.push((state, number)),
+                ("stuck_batch", Some(reason)) => overview.stuck_batches.push((reason, number)),
                 _ => {}
             }
         }

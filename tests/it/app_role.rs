@@ -81,7 +81,7 @@ async fn an_app_s_role_inserts_and_reads_what_it_is_for() {
 #[tokio::test]
 async fn an_app_s_role_may_do_what_the_readme_shows() {
     let bed = Bed::new().await;
-    let role = Role::new(&bed, &["confirm", "forget"]).await;
+    let role = Role::new(&bed, &["confirm", "forget", "seal"]).await;
     let readme = include_str!("../../README.md");
     let examples = readme.split("```sql\n").skip(1);
     let examples: Vec<&str> = examples
@@ -130,6 +130,8 @@ async fn an_app_s_role_may_do_nothing_else() {
         "SELECT leafhopper.cancel(1, 'r')",
         "SELECT leafhopper.retry(1, 'r')",
         "SELECT leafhopper.resolve_not_executed(1, 'r')",
+        "SELECT leafhopper.waive(1, 'r')",
+        "SELECT leafhopper.batch_reason(b) FROM leafhopper.batch b",
         "SELECT leafhopper.cancel_batch(gen_random_uuid(), 'r')",
         "SELECT leafhopper.seal(gen_random_uuid())",
         "SELECT leafhopper.take_word('leaf', 'k', 200, NULL, 'response')",

@@ -9,16 +9,16 @@ use crate::harness::{Bed, app::keyed, leaf::Reply, sidecar::Sidecar};
 const QUICK: &str = "timeout = \"1s\"\n\
     retry = { initial = \"20ms\", max = \"50ms\", jitter = 0.0, max_attempts = 3 }";
 
-fn stdout(output: &Output) -> String {
+pub(crate) fn stdout(output: &Output) -> String {
     String::from_utf8(output.stdout.clone()).unwrap()
 }
 
-fn stderr(output: &Output) -> String {
+pub(crate) fn stderr(output: &Output) -> String {
     String::from_utf8(output.stderr.clone()).unwrap()
 }
 
 /// Runs a command that must end with this code; gives what it said.
-async fn says(sidecar: &Sidecar, code: i32, arguments: &[&str]) -> Output {
+pub(crate) async fn says(sidecar: &Sidecar, code: i32, arguments: &[&str]) -> Output {
     let output = sidecar.command(arguments).await;
     assert_eq!(
         output.status.code(),
@@ -28,7 +28,7 @@ async fn says(sidecar: &Sidecar, code: i32, arguments: &[&str]) -> Output {
     output
 }
 
-async fn json_of(sidecar: &Sidecar, arguments: &[&str]) -> Value {
+pub(crate) async fn json_of(sidecar: &Sidecar, arguments: &[&str]) -> Value {
     let output = says(sidecar, 0, arguments).await;
     serde_json::from_slice(&output.stdout).unwrap()
 }

@@ -15,6 +15,7 @@ mod harness;
 
 mod answers;
 mod app_role;
+mod batch_commands;
 mod clients;
 mod cluster;
 mod commands;

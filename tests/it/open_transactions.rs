@@ -9,7 +9,6 @@ use crate::harness::{
     Bed,
     app::{App, keyed},
     leaf::Gate,
-    sidecar::Config,
     wait::until,
 };
 
@@ -128,7 +127,9 @@ async fn an_open_transaction_that_rolls_back_has_said_nothing() {
 #[tokio::test]
 async fn functions_and_the_sidecar_do_not_deadlock() {
     let bed = Bed::new().await;
-    let config = Config::new(&bed.database.url).leaf("leaf", &bed.leaf.url(), "concurrency = 8");
+    // A word for a call in flight makes the next generation wait until nothing of that flight can arrive.
+    let lines = "concurrency = 8\ntimeout = \"1s\"";
+    let config = bed.config(lines).probe("leaf", "settle = \"100ms\"");
     let _sidecar = config.start().await;
     let said = async |app: App, turn: usize| {
         let mut unexpected = BTreeSet::new();

@@ -15,6 +15,13 @@ use crate::harness::{
 
 const LEAF: &str = "leaf=\"leaf\"";
 const UNKNOWN: &str = "leaf=\"(unknown)\"";
+const STUCK_BATCHES: [&str; 5] = [
+    "cancelling",
+    "compensating",
+    "teardown_incomplete",
+    "leaf_unknown",
+    "unsealed",
+];
 
 fn thing(key: &str) -> Call {
     call("leaf").key(key).body(json!({ "key": key }))
@@ -30,6 +37,13 @@ async fn until_metric(sidecar: &Sidecar, name: &str, labels: &[&str], wanted: f6
         }
     })
     .await;
+}
+
+async fn unsealed(bed: &Bed) -> uuid::Uuid {
+    let batch = uuid::Uuid::new_v4();
+    let sql = format!("INSERT INTO leafhopper.batch (id, sealed) VALUES ('{batch}', false)");
+    bed.app.execute(&sql).await;
+    batch
 }
 
 /// The names and labels of all series.
@@ -104,6 +118,9 @@ async fn every_metric_is_there_from_the_start() {
     }
     for state in ["open", "closing", "cancelling", "compensating"] {
         has("batches", &format!("state=\"{state}\""));
+    }
+    for reason in STUCK_BATCHES {
+        has("stuck_batches", &format!("reason=\"{reason}\""));
     }
     for name in [
         "claim_seconds_bucket",
@@ -334,9 +351,8 @@ async fn what_is_stuck_is_said_to_be() {
     let mut ids = Vec::new();
     for leaf in ["leaf", "paused"] {
         ids.push(bed.app.insert(call(leaf)).await);
-        let batch = uuid::Uuid::new_v4();
-        let open = format!("INSERT INTO leafhopper.batch (id, sealed) VALUES ('{batch}', false)");
-        bed.app.execute(&open).await;
+        // What waits for the end of a batch that more calls can come to is not stuck itself.
+        let batch = unsealed(&bed).await;
         let follow_up = call(leaf).set("run_when", "batch_settled").batch(batch);
         bed.app.insert(follow_up).await;
     }
@@ -359,4 +375,63 @@ async fn what_is_stuck_is_said_to_be() {
         // What is tried again and again is due only now and then.
         assert!(leaf == "leaf" || age > 0.9, "{age}");
     }
+}
+
+/// Five batches, each stuck for another reason.
+#[tokio::test]
+async fn batches_that_are_stuck_are_counted_by_the_reason() {
+    let bed = Bed::new().await;
+    let undoing = Gate::closed();
+    let undo = bed.leaf.always().method("DELETE").key("compensating");
+    undo.waits_before_the_effect(&undoing).answers(204);
+    let undo = bed
+        .leaf
+        .always()
+        .method("DELETE")
+        .key("teardown_incomplete");
+    undo.refuses(403);
+    bed.leaf.always().key("cancelling").resets();
+    let settings = "in_doubt = \"park\"\n\
+                    compensate = { method = \"DELETE\", path = \"/effects/{{ call.key }}\" }";
+    let config = bed.config(settings).dispatch("stuck_after = \"1s\"");
+    let sidecar = config.start().await;
+    for reason in STUCK_BATCHES {
+        let batch = unsealed(&bed).await;
+        let (leaf, state) = match reason {
+            "leaf_unknown" => ("gone", "confirmed"),
+            "cancelling" => ("leaf", "parked"),
+            _ => ("leaf", "confirmed"),
+        };
+        let row = call(leaf).key(reason).body(json!({ "key": reason }));
+        let id = bed.app.insert(row.batch(batch)).await;
+        if leaf == "gone" {
+            let confirm = format!("SELECT leafhopper.confirm('gone', '{reason}', 200)");
+            bed.app.execute(&confirm).await;
+        }
+        bed.app.until_state(id, state).await;
+        if reason != "unsealed" {
+            let cancel = format!("SELECT leafhopper.cancel_batch('{batch}', 'no longer wanted')");
+            bed.app.execute(&cancel).await;
+        }
+    }
+    for reason in STUCK_BATCHES {
+        let labels = [&format!("reason=\"{reason}\"") as &str];
+        until_metric(&sidecar, "leafhopper_stuck_batches", &labels, 1.0).await;
+    }
+    // One without a row is open, too.
+    bed.app
+        .insert(call("gone").batch(uuid::Uuid::new_v4()))
+        .await;
+    for (state, number) in [
+        ("open", 2.0),
+        ("closing", 0.0),
+        ("cancelling", 1.0),
+        ("compensating", 3.0),
+    ] {
+        let labels = [&format!("state=\"{state}\"") as &str];
+        until_metric(&sidecar, "leafhopper_batches", &labels, number).await;
+    }
+    undoing.open();
+    let compensating = ["reason=\"compensating\""];
+    until_metric(&sidecar, "leafhopper_stuck_batches", &compensating, 0.0).await;
 }

@@ -49,6 +49,8 @@ pub enum Change<'a> {
     NotExecutedSend,
     /// A parked call was not executed, and is not sent again.
     NotExecutedEnd,
+    /// What a compensation could not undo stands.
+    Waive,
     /// The effect exists.
     Confirm {
         /// The status that stands for the leaf's.
@@ -149,9 +151,11 @@ impl Store {
         // A confirmation that finds one standing is known only after its COMMIT: it goes alone.
         let size = match change {
             Change::Confirm { .. } => 1,
-            Change::Retry | Change::Cancel | Change::NotExecutedSend | Change::NotExecutedEnd => {
-                GROUP
-            }
+            Change::Retry
+            | Change::Cancel
+            | Change::Waive
+            | Change::NotExecutedSend
+            | Change::NotExecutedEnd => GROUP,
         };
         for group in targets.chunks(size) {
             // All of a group or nothing of it: mostly none of it refuses.
@@ -225,6 +229,11 @@ impl Store {
             }
             Change::Cancel => {
                 let sql = include_str!("../../../sql/queries/act_cancel.sql");
+                let params = &[(&ids as _, Type::INT8_ARRAY), (&by.reason as _, Type::TEXT)];
+                transaction.last(sql, params).await?
+            }
+            Change::Waive => {
+                let sql = include_str!("../../../sql/queries/act_waive.sql");
                 let params = &[(&ids as _, Type::INT8_ARRAY), (&by.reason as _, Type::TEXT)];
                 transaction.last(sql, params).await?
             }

@@ -48,6 +48,7 @@ const PARKED_REASONS: &[&str] = &[
     "exists_unmatched",
     "key_expired",
     "crash_suspect",
+    "weak_adoption",
 ];
 
 /// Which calls. All that is given must hold; nothing given means all.
@@ -67,6 +68,8 @@ pub struct Filter {
     pub reason: Option<String>,
     /// Only stuck ones.
     pub stuck: bool,
+    /// Only those that undo the effects of others.
+    pub compensations: bool,
 }
 
 /// Which way a list runs.
@@ -290,6 +293,7 @@ impl Store {
                     (&filter.leaf, Type::TEXT),
                     (&filter.key, Type::TEXT),
                     (&filter.batch, Type::UUID),
+                    (&filter.compensations, Type::BOOL),
                 ],
             )
             .await?;

@@ -4,12 +4,14 @@
 //! the JSON text that PostgreSQL makes of them: numbers and times arrive unchanged, `infinity` too.
 
 pub mod act;
+pub mod batches;
 pub mod health;
 pub mod leaves;
 pub mod list;
 pub mod show;
 
 use tokio_postgres::{Row, error::SqlState};
+use uuid::Uuid;
 
 use super::{StoreError, column, count};
 use crate::domain::call::CallId;
@@ -46,6 +48,12 @@ pub struct CallRow {
     pub attempts: u32,
     /// The leaf's last status.
     pub last_status: Option<i32>,
+    /// Its batch.
+    pub batch: Option<Uuid>,
+    /// When it is sent: `ready`, or the phase of its batch.
+    pub run_when: String,
+    /// Of a compensation: the call whose effect it undoes.
+    pub undoes: Option<CallId>,
     /// As the contract defines it.
     pub stuck: bool,
     /// Seconds since it was inserted, by the database's clock.
@@ -65,6 +73,9 @@ impl CallRow {
             waits_for: column(operation, row, "waits_for")?,
             attempts: count(column(operation, row, "attempts")?),
             last_status: column(operation, row, "last_status")?,
+            batch: column(operation, row, "batch_id")?,
+            run_when: column(operation, row, "run_when")?,
+            undoes: column(operation, row, "undoes")?,
             stuck: column(operation, row, "stuck")?,
             age: column(operation, row, "age")?,
             json: column(operation, row, "json")?,

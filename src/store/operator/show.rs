@@ -1,9 +1,8 @@
 //! One call with everything that is known of it.
 
 use tokio_postgres::types::Type;
-use uuid::Uuid;
 
-use super::{CallRow, column};
+use super::{CallRow, batches::BatchRow, column};
 use crate::{
     domain::call::CallId,
     store::{Store, StoreError},
@@ -22,8 +21,8 @@ const ENDED: i64 = 20;
 pub struct Details {
     /// The call; its JSON has all columns of the view.
     pub call: CallRow,
-    /// Its batch takes new work.
-    pub batch_open: bool,
+    /// If it has failed it may be retried: its batch is open, or its phase is under way.
+    pub may_run_again: bool,
     /// Seconds until it is looked at next.
     pub due_in: Option<f64>,
     /// Calls behind it wait, since it ended without a confirmation.
@@ -34,8 +33,10 @@ pub struct Details {
     pub result: Option<String>,
     /// Rows of `operator_action`, the oldest first: a JSON array.
     pub actions: String,
-    /// The row of `batch`, with `calls` counted by state and the `ended` ones: a JSON object.
-    pub batch: Option<String>,
+    /// Its batch.
+    pub batch: Option<BatchRow>,
+    /// The calls of its batch that ended without a confirmation, the first ones: a JSON array.
+    pub ended: String,
     /// The call that it waits for.
     pub waits_for: Option<CallRow>,
     /// Other calls of the same leaf and key, the newest first.
@@ -52,7 +53,11 @@ impl Store {
             .query(
                 OPERATION,
                 include_str!("../../../sql/queries/show_call.sql"),
-                &[(&id, Type::INT8), (&HISTORY, Type::INT8)],
+                &[
+                    (&id, Type::INT8),
+                    (&HISTORY, Type::INT8),
+                    (&ENDED, Type::INT8),
+                ],
             )
             .await?;
         let Some(row) = rows.first() else {
@@ -70,36 +75,22 @@ impl Store {
             .find(|other| Some(other.id) == call.waits_for)
             .cloned();
         same_key.retain(|other| other.leaf == call.leaf && other.key == call.key);
-        let batch = match column::<Option<Uuid>>(OPERATION, row, "batch_id")? {
-            Some(batch) => Some(self.batch(batch).await?),
+        let batch = match call.batch {
+            Some(batch) => self.batch_rows(&[batch]).await?.pop(),
             None => None,
         };
         Ok(Some(Details {
-            batch_open: column(OPERATION, row, "batch_open")?,
+            may_run_again: column(OPERATION, row, "may_run_again")?,
             due_in: column(OPERATION, row, "due_in")?,
             holds_others: column(OPERATION, row, "holds_others")?,
             attempts: column(OPERATION, row, "attempts_json")?,
             result: column(OPERATION, row, "result_json")?,
             actions: column(OPERATION, row, "actions_json")?,
             batch,
+            ended: column(OPERATION, row, "ended_json")?,
             waits_for,
             same_key,
             call,
         }))
-    }
-
-    async fn batch(&self, batch: Uuid) -> Result<String, StoreError> {
-        const OPERATION: &str = "show a call's batch";
-        let rows = self
-            .query(
-                OPERATION,
-                include_str!("../../../sql/queries/show_batch.sql"),
-                &[(&batch, Type::UUID), (&ENDED, Type::INT8)],
-            )
-            .await?;
-        let row = rows
-            .first()
-            .ok_or_else(|| StoreError::other(OPERATION, "no row came back"))?;
-        column(OPERATION, row, "json")
     }
 }
