@@ -10,7 +10,7 @@
 -- `done` says whether nothing is left.
 SELECT b.id AS batch, e.call_id, e.leaf, e.key, e.generation, e.weak, e.leaf_unknown, e.compensate, e.seen, e.result,
        e.alive_for, e.settle,
-       e.compensation, e.compensation_held,
+       e.compensation, e.compensation_held, e.compensation_sent,
        -- One that undoes the newest first does one thing at a time.
        b.undo_order = 'any' OR NOT EXISTS (
            SELECT FROM leafhopper.dispatch d
@@ -32,7 +32,7 @@ SELECT b.id AS batch, e.call_id, e.leaf, e.key, e.generation, e.weak, e.leaf_unk
                               'batch_id', o.batch_id, 'ordering_key', o.ordering_key, 'meta', o.meta)::text AS seen,
            jsonb_build_object('status', r.status, 'headers', r.headers, 'body', r.body, 'generation', r.generation,
                               'seq', r.seq)::text AS result,
-           c.id AS compensation, d.held = 'batch' AS compensation_held
+           c.id AS compensation, d.held = 'batch' AS compensation_held, d.tries > 0 AS compensation_sent
       FROM leafhopper.result r
       JOIN leafhopper.outbox o ON o.id = r.call_id
       LEFT JOIN leafhopper.outbox c ON c.leaf = r.leaf AND c.key = r.key || ':undo:' || r.generation AND c.undoes IS NOT NULL

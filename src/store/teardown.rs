@@ -28,7 +28,7 @@ pub struct Effect {
     pub leaf: String,
     /// The generation of its result.
     pub generation: i32,
-    /// Nothing told it from somebody else's when it was adopted.
+    /// Nothing told it from somebody else's when it was adopted, and nobody has said since that it is ours.
     pub weak: bool,
     /// The row's own compensation.
     pub compensate: Option<String>,
@@ -237,6 +237,7 @@ fn effect(operation: &'static str, row: &Row) -> Result<Option<Effect>, StoreErr
     };
     let compensation: Option<CallId> = column(operation, row, "compensation")?;
     let held: Option<bool> = column(operation, row, "compensation_held")?;
+    let sent: Option<bool> = column(operation, row, "compensation_sent")?;
     let remake = compensation.filter(|_| held == Some(true));
     let in_turn: bool = column(operation, row, "in_turn")?;
     let leaf_unknown: bool = column(operation, row, "leaf_unknown")?;
@@ -253,7 +254,8 @@ fn effect(operation: &'static str, row: &Row) -> Result<Option<Effect>, StoreErr
         call,
         leaf: column(operation, row, "leaf")?,
         generation: column(operation, row, "generation")?,
-        weak: column(operation, row, "weak")?,
+        // Only somebody's word can have sent the undoing of such a one before.
+        weak: column(operation, row, "weak")? && sent != Some(true),
         compensate: column(operation, row, "compensate")?,
         seen: serde_json::json!({ "call": parsed("seen")?, "result": parsed("result")? }),
         alive_for: column(operation, row, "alive_for")?,

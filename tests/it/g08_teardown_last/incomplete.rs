@@ -210,10 +210,20 @@ async fn an_effect_that_is_not_surely_ours_is_undone_only_on_somebody_s_word() {
     stays_compensating(&bed, batch).await;
     assert!(undone(&bed.leaf).is_empty());
     let compensation = id_of(&bed, "weak:undo:1").await;
+    // It is sent on a person's word, and sent again without another one.
+    bed.leaf
+        .always()
+        .key("weak")
+        .method("DELETE")
+        .times(1)
+        .refuses(403);
     let word = format!("SELECT leafhopper.resolve_not_executed({compensation}, 'it is ours')");
     bed.app.execute(&word).await;
+    bed.app.until_state(compensation, "failed").await;
+    let word = format!("SELECT leafhopper.retry({compensation}, 'the right was given')");
+    bed.app.execute(&word).await;
     until_finished(&bed.app, batch, "cancelled").await;
-    assert_eq!(undone(&bed.leaf), ["weak", "sure"]);
+    assert_eq!(undone(&bed.leaf), ["weak", "weak", "sure"]);
 }
 
 #[tokio::test]

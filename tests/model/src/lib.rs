@@ -52,10 +52,11 @@
 //! alike and one stays unseen is below one in ten million. The two instances are each other's mirror image, and only one
 //! of two such states is searched.
 //!
-//! # What the code does not keep yet
+//! # What the code does otherwise
 //!
-//! Two of the rules are kept here and not by leafhopper: see [`protocol::Broken::ForgetWhileAlive`] and
-//! [`protocol::Broken::RefusalEndsTheDoubt`].
+//! One of the rules is kept here and not by leafhopper: see [`protocol::Broken::RefusalEndsTheDoubt`]. And where `forget()`
+//! waits here until nothing of the key is alive ([`protocol::Broken::ForgetWhileAlive`]), leafhopper forgets at once, and
+//! the next generation of the key waits (`result.alive_until`).
 
 pub mod batch;
 pub mod claim;
