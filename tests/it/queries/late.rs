@@ -352,3 +352,32 @@ async fn an_attempt_of_an_older_claim_changes_nothing() {
         }
     }
 }
+
+/// A call that was added and cancelled in one transaction, which ended after its batch had: that cancels nothing.
+#[tokio::test]
+async fn a_failure_that_comes_after_the_end_of_its_batch_cancels_no_follow_up() {
+    let bed = Bed::new().await;
+    let batch = uuid::Uuid::from_u128(0xb1);
+    let told = keyed("leaf", "told").set("run_when", "batch_succeeded");
+    let told = bed.app.insert(told.batch(batch)).await;
+    let late = App::connect(&bed.database.url).await;
+    late.execute("BEGIN").await;
+    let id = late.insert(keyed("leaf", "late").batch(batch)).await;
+    late.execute(&format!("SELECT leafhopper.cancel({id}, 'not wanted')"))
+        .await;
+    bed.app
+        .execute(&format!(
+            "INSERT INTO leafhopper.batch (id, state) VALUES ('{batch}', 'succeeded');
+             UPDATE leafhopper.dispatch SET held = NULL WHERE call_id = {told}"
+        ))
+        .await;
+    late.execute("COMMIT").await;
+    for batches in ["'{}'".to_owned(), format!("'{{{batch}}}'")] {
+        let sql = query("sweep_batches.sql")
+            .replace("$1", "10")
+            .replace("$2", &batches);
+        let swept = bed.app.client().query(&sql, &[]).await.unwrap();
+        assert!(swept.is_empty(), "{swept:?}");
+    }
+    assert_eq!(bed.app.state(told).await, "pending");
+}
