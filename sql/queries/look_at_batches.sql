@@ -32,7 +32,7 @@ seen AS MATERIALIZED (
            n.state = 'cancelled' AND EXISTS (
                SELECT FROM leafhopper.result r JOIN leafhopper.outbox o ON o.id = r.call_id
                 WHERE r.batch_id = n.id AND r.undone_at IS NULL AND r.key !~ ':undo:[0-9]+$' AND o.run_when = 'ready'
-                  AND (o.compensate IS NOT NULL OR r.leaf = ANY ($5::text[]))
+                  AND (o.compensate IS NOT NULL OR o.method NOT IN ('GET', 'HEAD') AND r.leaf = ANY ($5::text[]))
                   AND NOT EXISTS (SELECT FROM leafhopper.outbox c JOIN leafhopper.finished f ON f.call_id = c.id
                                    WHERE c.leaf = r.leaf AND c.key = r.key || ':undo:' || r.generation
                                      AND c.undoes IS NOT NULL AND f.reason = 'waived')) AS undoable

@@ -7,6 +7,7 @@ mod follow_ups;
 mod incomplete;
 mod late;
 mod many;
+mod own;
 mod races;
 
 use serde_json::{Value, json};
