@@ -55,6 +55,17 @@ pub struct Prior {
     pub generation: u32,
     /// The hash of the request that it answers; `None` agrees with all.
     pub request_hash: Option<Vec<u8>>,
+    /// The batch that owns the effect has failed, and undoes it where something says how.
+    pub being_undone: Option<UndoneBy>,
+}
+
+/// What says how an effect is undone.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum UndoneBy {
+    /// Its row.
+    Row,
+    /// Its leaf, if that does.
+    Leaf,
 }
 
 /// What is to be done with a claimed call.
@@ -64,6 +75,8 @@ pub enum Duty {
     Confirmed(u32),
     /// The effect stands, but of another request under the same key.
     KeyConflict,
+    /// The effect stands, and is about to be undone: neither is it this call's, nor may it be made anew yet.
+    Wait,
     /// The row can't be sent.
     Unsendable,
     /// It is to be sent.
@@ -71,9 +84,10 @@ pub enum Duty {
 }
 
 impl Claimed {
-    /// Record first: what stands for the effect decides before anything is sent.
+    /// Record first: what stands for the effect decides before anything is sent. `leaf_undoes` says whether the leaf
+    /// has a compensation.
     #[must_use]
-    pub fn duty(&self) -> Duty {
+    pub fn duty(&self, leaf_undoes: bool) -> Duty {
         let Some(prior) = &self.prior else {
             return if self.request.is_ok() {
                 Duty::Send
@@ -81,6 +95,14 @@ impl Claimed {
                 Duty::Unsendable
             };
         };
+        let being_undone = match prior.being_undone {
+            Some(UndoneBy::Row) => true,
+            Some(UndoneBy::Leaf) => leaf_undoes,
+            None => false,
+        };
+        if being_undone && !self.in_doubt {
+            return Duty::Wait;
+        }
         match (&prior.request_hash, &self.request) {
             (Some(hash), Ok(request)) if hash.as_slice() != request.hash() => Duty::KeyConflict,
             _ => Duty::Confirmed(prior.generation),

@@ -6,7 +6,7 @@ use bytes::Bytes;
 use proptest::prelude::*;
 
 use crate::domain::{
-    call::{Claimed, Duty, Prior},
+    call::{Claimed, Duty, Prior, UndoneBy},
     request::{IdempotencyFormat, Request, idempotency_header, idempotency_value},
     schedule::Schedule,
 };
@@ -196,6 +196,7 @@ fn what_stands_for_an_effect_decides_before_anything_is_sent() {
         Some(Prior {
             generation: 3,
             request_hash: hash,
+            being_undone: None,
         })
     };
     let ours = || Some(request().hash().to_vec());
@@ -213,6 +214,19 @@ fn what_stands_for_an_effect_decides_before_anything_is_sent() {
         (flaw(), prior(theirs()), Duty::Confirmed(3)),
     ] {
         let call = claimed(request, prior);
-        assert_eq!(call.duty(), duty, "{call:?}");
+        assert_eq!(call.duty(true), duty, "{call:?}");
+    }
+    for (by, leaf_undoes, duty) in [
+        (UndoneBy::Row, false, Duty::Wait),
+        (UndoneBy::Leaf, true, Duty::Wait),
+        (UndoneBy::Leaf, false, Duty::Confirmed(3)),
+    ] {
+        let mut prior = prior(None);
+        prior.as_mut().unwrap().being_undone = Some(by);
+        let mut call = claimed(Ok(request()), prior);
+        assert_eq!(call.duty(leaf_undoes), duty);
+        // Its own request may have made what stands.
+        call.in_doubt = true;
+        assert_eq!(call.duty(leaf_undoes), Duty::Confirmed(3));
     }
 }

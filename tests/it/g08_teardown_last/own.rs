@@ -2,9 +2,43 @@
 //! another batch builds on meanwhile.
 
 use serde_json::json;
+use uuid::Uuid;
 
 use super::{UNDOES, calls, thing, undone, unsealed, until_batch, until_finished};
-use crate::harness::{Bed, app::call, leaf::Gate};
+use crate::harness::{
+    Bed,
+    app::{App, call},
+    leaf::Gate,
+    wait::until,
+};
+
+async fn withdraw(app: &App, batch: Uuid) {
+    let sql = format!("SELECT leafhopper.cancel_batch('{batch}', 'withdrawn')");
+    app.execute(&sql).await;
+}
+
+/// A batch of which these calls are confirmed, one after the other.
+async fn confirmed(bed: &Bed, keys: &[&str]) -> Uuid {
+    let batch = unsealed(&bed.app).await;
+    for key in keys {
+        let id = bed.app.insert(thing(key).batch(batch)).await;
+        bed.app.until_state(id, "confirmed").await;
+    }
+    batch
+}
+
+/// Waits until the undoing of this key's first effect is in that state; gives its id.
+async fn until_undoing(bed: &Bed, key: &str, state: &str) -> i64 {
+    let sql = format!("SELECT id, state FROM leafhopper.call WHERE key = '{key}:undo:1'");
+    until(&format!("the undoing of {key} is {state}"), async || {
+        let rows = bed.app.rows(&sql).await;
+        match rows.first() {
+            Some(row) if row["state"] == state => Ok(row["id"].as_i64().unwrap()),
+            _ => Err(rows),
+        }
+    })
+    .await
+}
 
 /// A request that changes nothing may be answered with what somebody else has made.
 #[tokio::test]
@@ -54,4 +88,57 @@ async fn what_was_only_read_parks_nobody_s_teardown() {
     until_finished(&bed.app, batch, "cancelled").await;
     let calls = calls(&bed.app, batch).await;
     assert_eq!(calls, ["read confirmed", "bad failed rejected"]);
+}
+
+/// The work is inserted anew, as soon as its first batch has failed.
+#[tokio::test]
+async fn a_call_whose_effect_is_about_to_be_undone_waits_and_makes_it_anew() {
+    let bed = Bed::new().await;
+    let undoing = Gate::closed();
+    let newer = bed.leaf.always().key("newer").method("DELETE");
+    newer.waits_before_the_effect(&undoing).answers(204);
+    let _sidecar = bed.sidecar(UNDOES).await;
+    let batch = confirmed(&bed, &["both", "newer"]).await;
+    withdraw(&bed.app, batch).await;
+    undoing.until_arrived(1).await;
+    // Nobody has begun to undo it yet; and whatever its request, it is not a conflict.
+    let again = bed.app.insert(thing("both")).await;
+    let other = thing("newer").body(json!({ "key": "newer", "plan": 2 }));
+    let other = bed.app.insert(other).await;
+    until("it has been looked at", async || {
+        let call = bed.app.call(again).await;
+        if call["reason"] == "retry" {
+            Ok(())
+        } else {
+            Err(call)
+        }
+    })
+    .await;
+    undoing.open();
+    until_finished(&bed.app, batch, "cancelled").await;
+    for (id, key) in [(again, "both"), (other, "newer")] {
+        bed.app.until_state(id, "confirmed").await;
+        assert_eq!((bed.leaf.effects(key), bed.leaf.standing(key)), (2, 1));
+        assert!(bed.app.call(id).await["undone_at"].is_null());
+    }
+}
+
+/// What somebody has decided to let stand is there for everyone.
+#[tokio::test]
+async fn a_call_is_confirmed_from_an_effect_that_is_let_stand() {
+    let bed = Bed::new().await;
+    for key in ["stays", "holds"] {
+        bed.leaf.always().key(key).method("DELETE").refuses(403);
+    }
+    let _sidecar = bed.sidecar(UNDOES).await;
+    let batch = confirmed(&bed, &["holds", "stays"]).await;
+    withdraw(&bed.app, batch).await;
+    let undoing = until_undoing(&bed, "stays", "failed").await;
+    let waive = format!("SELECT leafhopper.waive({undoing}, 'it stays')");
+    bed.app.execute(&waive).await;
+    until_undoing(&bed, "holds", "failed").await;
+    let again = bed.app.insert(thing("stays")).await;
+    bed.app.until_state(again, "confirmed").await;
+    until_batch(&bed.app, batch, "compensating").await;
+    assert_eq!(bed.leaf.effects("stays"), 1);
 }
