@@ -142,3 +142,87 @@ async fn a_call_is_confirmed_from_an_effect_that_is_let_stand() {
     until_batch(&bed.app, batch, "compensating").await;
     assert_eq!(bed.leaf.effects("stays"), 1);
 }
+
+#[tokio::test]
+async fn the_undoing_of_what_was_forgotten_is_not_sent_again_and_holds_nobody_up() {
+    let bed = Bed::new().await;
+    for key in ["b", "c"] {
+        let first = bed.leaf.always().key(key).method("DELETE").times(1);
+        first.refuses(422);
+    }
+    let _sidecar = bed.sidecar(UNDOES).await;
+    let batch = confirmed(&bed, &["a", "b", "c"]).await;
+    withdraw(&bed.app, batch).await;
+    let c = until_undoing(&bed, "c", "failed").await;
+    bed.app
+        .execute("SELECT leafhopper.forget('leaf', 'c')")
+        .await;
+    let b = until_undoing(&bed, "b", "failed").await;
+    let again = format!("SELECT leafhopper.retry({c}, 'again')");
+    let refused = bed.app.client().batch_execute(&again).await.unwrap_err();
+    let refused = refused.as_db_error().unwrap();
+    assert_eq!(
+        refused.message(),
+        format!("what call {c} would undo is gone already")
+    );
+    bed.app
+        .execute(&format!("SELECT leafhopper.retry({b}, 'again')"))
+        .await;
+    until_finished(&bed.app, batch, "cancelled").await;
+    assert_eq!(undone(&bed.leaf), ["c", "b", "b", "a"]);
+}
+
+/// Its undoing was added, or sent again, after the transaction's snapshot was taken: passed by, it would undo the key's next
+/// effect.
+#[tokio::test]
+async fn forgetting_by_an_old_sight_of_an_effect_that_is_being_undone_is_refused() {
+    for added in [true, false] {
+        let bed = Bed::new().await;
+        bed.leaf.always().key("k").method("DELETE").refuses(422);
+        let _sidecar = bed.sidecar(UNDOES).await;
+        let batch = confirmed(&bed, &["k"]).await;
+        let old = App::connect(&bed.database.url).await;
+        let looks = "BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT count(*) FROM leafhopper.call";
+        if added {
+            old.execute(looks).await;
+            bed.app
+                .execute("UPDATE leafhopper.leaf_control SET paused = true")
+                .await;
+            withdraw(&bed.app, batch).await;
+            until_undoing(&bed, "k", "pending").await;
+        } else {
+            withdraw(&bed.app, batch).await;
+            let undoing = until_undoing(&bed, "k", "failed").await;
+            old.execute(looks).await;
+            bed.app
+                .execute(&format!(
+                    "UPDATE leafhopper.leaf_control SET paused = true;
+                     SELECT leafhopper.retry({undoing}, 'again')"
+                ))
+                .await;
+        }
+        let forgets = "SELECT leafhopper.forget('leaf', 'k')";
+        let refused = old.client().batch_execute(forgets).await.unwrap_err();
+        assert_eq!(refused.code().unwrap().code(), "40001", "{refused:?}");
+        old.execute(&format!("ROLLBACK; {forgets}")).await;
+        until_finished(&bed.app, batch, "cancelled").await;
+        assert_eq!(undone(&bed.leaf).len(), usize::from(!added));
+    }
+}
+
+#[tokio::test]
+async fn the_word_of_an_undoing_that_is_not_there_is_refused() {
+    let bed = Bed::new().await;
+    let _sidecar = bed.sidecar(UNDOES).await;
+    let early = "SELECT leafhopper.confirm('leaf', 'k:undo:1')";
+    let refused = bed.app.client().batch_execute(early).await.unwrap_err();
+    let refused = refused.as_db_error().unwrap();
+    assert_eq!(
+        refused.message(),
+        "leaf \"leaf\" has no compensation \"k:undo:1\""
+    );
+    let batch = confirmed(&bed, &["k"]).await;
+    withdraw(&bed.app, batch).await;
+    until_finished(&bed.app, batch, "cancelled").await;
+    assert_eq!(bed.leaf.standing("k"), 0);
+}
