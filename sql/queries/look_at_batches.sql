@@ -4,7 +4,7 @@
 -- Locks:       none that it does not have; where a batch has no row yet, it waits for an app that is just adding it
 -- Repeatable:  yes
 -- $1 uuid[] batches   $2 uuid[] those of them that are locked
--- $3 int8[] marks     $4 uuid[] their batches   $5 text[] leaves with a compensation
+-- $3 int8[] marks     $4 uuid[] their batches   $5 text[] leaves with a compensation   $6 text[] known leaves
 -- Gives each batch that was looked at: its state before and after, and what is to be done for it.
 --
 -- Announce, commit, look: what cancels or closes a batch is committed before the look that settles it begins, so a call
@@ -35,7 +35,12 @@ seen AS MATERIALIZED (
                   AND (o.compensate IS NOT NULL OR o.method NOT IN ('GET', 'HEAD') AND r.leaf = ANY ($5::text[]))
                   AND NOT EXISTS (SELECT FROM leafhopper.outbox c JOIN leafhopper.finished f ON f.call_id = c.id
                                    WHERE c.leaf = r.leaf AND c.key = r.key || ':undo:' || r.generation
-                                     AND c.undoes IS NOT NULL AND f.reason = 'waived')) AS undoable
+                                     AND c.undoes IS NOT NULL AND f.reason = 'waived')) AS undoable,
+           -- Whether it has a compensation is not this instance's to say.
+           n.state = 'cancelled' AND EXISTS (
+               SELECT FROM leafhopper.result r JOIN leafhopper.outbox o ON o.id = r.call_id
+                WHERE r.batch_id = n.id AND r.undone_at IS NULL AND r.key !~ ':undo:[0-9]+$' AND o.run_when = 'ready'
+                  AND o.compensate IS NULL AND o.method NOT IN ('GET', 'HEAD') AND r.leaf <> ALL ($6::text[])) AS others
       FROM named n
 ),
 decided AS MATERIALIZED (
@@ -82,7 +87,8 @@ told AS (
       FROM looked l WHERE f.batch_id = l.id AND f.fails_batch AND l.next NOT IN ('open', 'closing')
 ),
 -- Of a batch that somebody holds, one mark stays: the latest. So it does where a call came to a finished batch, until
--- that call is cancelled: nobody walks through those.
+-- that call is cancelled, and where another instance has to say whether there is something to undo: nobody walks through
+-- those.
 forgotten AS (
     DELETE FROM leafhopper.batch_mark m
      USING (SELECT x.id, x.batch_id, max(x.id) OVER (PARTITION BY x.batch_id) AS latest
@@ -90,10 +96,12 @@ forgotten AS (
      WHERE m.id = u.id
        AND (u.id < u.latest
             OR u.batch_id IN (SELECT l.id FROM looked l
-                               WHERE l.finished_at IS NULL OR NOT (l.ready_lives OR l.phase_lives OR l.last_lives)))
+                               WHERE (l.finished_at IS NULL OR NOT (l.ready_lives OR l.phase_lives OR l.last_lives))
+                                 AND NOT (l.others AND l.next = l.state)))
 )
 SELECT l.id, l.state AS before, l.next AS state,
        -- Calls that came too late, or whose phase does not come.
        l.next NOT IN ('open', 'closing') AND (l.ready_lives OR l.phase_lives OR l.last_lives) AS may_have_waiting,
-       l.over AND l.next = l.state AND (l.phase_lives OR l.last_lives) AS may_release
+       l.over AND l.next = l.state AND (l.phase_lives OR l.last_lives) AS may_release,
+       l.others AND l.next = l.state AS others
   FROM looked l

@@ -1,6 +1,7 @@
 //! Teardown last: nothing of a failed batch is undone while one of its calls is in flight, in doubt or parked; then
 //! every effect that the leaf confirmed is undone, the newest first, or shown as not undone.
 
+mod configurations;
 mod doubts;
 mod ends;
 mod follow_ups;

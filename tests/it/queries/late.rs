@@ -167,7 +167,8 @@ async fn a_late_confirmation_waits_until_the_failure_of_its_batch_is_written() {
         .replace("$2", "'{}'")
         .replace("$3", "'{}'")
         .replace("$4", "'{}'")
-        .replace("$5", "'{}'");
+        .replace("$5", "'{}'")
+        .replace("$6", "'{}'");
     bed.app.client().query(&looked, &[]).await.unwrap();
     let recorded = outcome(&bed.app, "record_confirmed.sql", &parameters).await;
     assert_eq!(recorded, "recorded");
