@@ -123,9 +123,18 @@ END $$;
 
 CREATE FUNCTION leafhopper.confirm(leaf text, key text, status integer DEFAULT 200, body jsonb DEFAULT NULL)
 RETURNS boolean
-LANGUAGE sql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
-    SELECT leafhopper.take_word(leaf, key, status, body, 'application')
-$$;
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+#variable_conflict use_column
+BEGIN
+    -- Said before there is one, it would be taken for the undoing of an effect that still stands then.
+    IF key ~ ':undo:[0-9]+$' AND NOT EXISTS (
+        SELECT FROM leafhopper.outbox o WHERE o.leaf = confirm.leaf AND o.key = confirm.key)
+    THEN
+        RAISE EXCEPTION 'leaf "%" has no compensation "%"', leaf, key
+            USING HINT = 'forget(leaf, key) says that an effect is gone', ERRCODE = 'no_data_found';
+    END IF;
+    RETURN leafhopper.take_word(leaf, key, status, body, 'application');
+END $$;
 
 CREATE FUNCTION leafhopper.forget(leaf text, key text) RETURNS text
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
@@ -321,6 +330,15 @@ BEGIN
             RAISE EXCEPTION 'batch % of call % is %', f.batch_id, call_id,
                             CASE o.run_when WHEN 'ready' THEN 'no longer open' ELSE b.state || ': the phase of this call is over' END
                 USING HINT = 'insert the work anew in another batch', ERRCODE = 'object_not_in_prerequisite_state';
+        END IF;
+        -- A compensation of what somebody has forgotten has nothing to undo, and would hold the others up. Written, not only
+        -- locked: a forget() that does not see this one must not pass.
+        UPDATE leafhopper.result r SET attempts = r.attempts
+         WHERE o.undoes IS NOT NULL AND r.undone_at IS NULL AND r.leaf = o.leaf
+           AND o.key = r.key || ':undo:' || r.generation AND r.key = regexp_replace(o.key, ':undo:[0-9]+$', '');
+        IF o.undoes IS NOT NULL AND NOT FOUND THEN
+            RAISE EXCEPTION 'what call % would undo is gone already', call_id
+                USING HINT = 'nothing is left to be done', ERRCODE = 'object_not_in_prerequisite_state';
         END IF;
         UPDATE leafhopper.batch x SET finished_at = NULL WHERE x.id = f.batch_id AND x.finished_at IS NOT NULL;
         INSERT INTO leafhopper.batch_mark (batch_id) VALUES (f.batch_id);

@@ -16,6 +16,12 @@ stands AS MATERIALIZED (
       JOIN leafhopper.result r ON r.leaf = o.leaf AND r.key = o.key AND r.generation = w.generation
      WHERE r.undone_at IS NULL
        FOR UPDATE OF r SKIP LOCKED
+),
+-- A new version of the row: forget() in a transaction whose snapshot is older, and that does not see what is added here,
+-- is refused as one that can't be serialized.
+touched AS (
+    UPDATE leafhopper.result r SET attempts = r.attempts
+      FROM stands s WHERE r.leaf = s.leaf AND r.key = s.key AND r.generation = s.generation
 )
 INSERT INTO leafhopper.outbox (leaf, key, method, path, body, batch_id, run_when, priority, timeout, credential, meta, undoes)
 SELECT s.leaf, s.key || ':undo:' || s.generation, s.method, s.path, s.body::jsonb, o.batch_id, 'batch_failed', o.priority,

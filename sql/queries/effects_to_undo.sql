@@ -7,7 +7,8 @@
 -- $1 uuid[] batches that are locked   $2 text[] leaves with a compensation   $3 text[] known leaves
 -- $4 int4 of one batch at most so many
 -- Gives for each batch that is compensating at least one row; without a call where nothing is to be done now, and then
--- `done` says whether nothing is left.
+-- `done` says whether nothing is left. A request that changes nothing has no effect that the leaf's compensation could undo.
+-- Whose undoing has begun is undone, or waived, whatever is configured by now.
 SELECT b.id AS batch, e.call_id, e.leaf, e.key, e.generation, e.weak, e.leaf_unknown, e.compensate, e.seen, e.result,
        e.alive_for, e.settle,
        e.compensation, e.compensation_held, e.compensation_sent,
@@ -18,7 +19,11 @@ SELECT b.id AS batch, e.call_id, e.leaf, e.key, e.generation, e.weak, e.leaf_unk
        NOT EXISTS (
            SELECT FROM leafhopper.result r JOIN leafhopper.outbox o ON o.id = r.call_id
             WHERE r.batch_id = b.id AND r.undone_at IS NULL AND r.key !~ ':undo:[0-9]+$' AND o.run_when = 'ready'
-              AND (o.compensate IS NOT NULL OR r.leaf = ANY ($2::text[]) OR r.leaf <> ALL ($3::text[]))
+              AND (o.compensate IS NOT NULL
+                   OR o.method NOT IN ('GET', 'HEAD') AND (r.leaf = ANY ($2::text[]) OR r.leaf <> ALL ($3::text[]))
+                   OR EXISTS (SELECT FROM leafhopper.outbox c
+                               WHERE c.leaf = r.leaf AND c.key = r.key || ':undo:' || r.generation
+                                 AND c.undoes IS NOT NULL))
               AND NOT EXISTS (SELECT FROM leafhopper.outbox c JOIN leafhopper.finished f ON f.call_id = c.id
                                WHERE c.leaf = r.leaf AND c.key = r.key || ':undo:' || r.generation
                                  AND c.undoes IS NOT NULL AND f.reason = 'waived')) AS done
@@ -39,9 +44,13 @@ SELECT b.id AS batch, e.call_id, e.leaf, e.key, e.generation, e.weak, e.leaf_unk
       LEFT JOIN leafhopper.dispatch d ON d.call_id = c.id
       LEFT JOIN leafhopper.finished f ON f.call_id = c.id
      WHERE r.batch_id = b.id AND r.undone_at IS NULL AND r.key !~ ':undo:[0-9]+$' AND o.run_when = 'ready'
-       AND (o.compensate IS NOT NULL OR r.leaf = ANY ($2::text[]) OR r.leaf <> ALL ($3::text[]))
+       AND (o.compensate IS NOT NULL
+            OR o.method NOT IN ('GET', 'HEAD') AND (r.leaf = ANY ($2::text[]) OR r.leaf <> ALL ($3::text[]))
+            OR c.id IS NOT NULL)
        AND f.reason IS DISTINCT FROM 'waived'
-       AND (b.undo_order = 'newest_first' OR c.id IS NULL OR d.held = 'batch')
+       -- Where one holds no other, those that only another instance can undo are in nobody's way.
+       AND (b.undo_order = 'newest_first'
+            OR (c.id IS NULL OR d.held = 'batch') AND (o.compensate IS NOT NULL OR r.leaf = ANY ($3::text[])))
      ORDER BY r.seq DESC
      LIMIT CASE b.undo_order WHEN 'newest_first' THEN 1 ELSE $4 END) e ON true
  WHERE b.id = ANY ($1::uuid[]) AND b.state = 'compensating'

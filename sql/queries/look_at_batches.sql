@@ -5,7 +5,7 @@
 --              that is just adding it
 -- Repeatable:  yes
 -- $1 uuid[] batches   $2 uuid[] those of them that are locked
--- $3 int8[] marks     $4 uuid[] their batches   $5 text[] leaves with a compensation
+-- $3 int8[] marks     $4 uuid[] their batches   $5 text[] leaves with a compensation   $6 text[] known leaves
 -- Gives each batch that was looked at: its state before and after, and what is to be done for it.
 --
 -- Announce, commit, look: what cancels or closes a batch is committed before the look that settles it begins, so a call
@@ -33,10 +33,15 @@ seen AS MATERIALIZED (
            n.state = 'cancelled' AND EXISTS (
                SELECT FROM leafhopper.result r JOIN leafhopper.outbox o ON o.id = r.call_id
                 WHERE r.batch_id = n.id AND r.undone_at IS NULL AND r.key !~ ':undo:[0-9]+$' AND o.run_when = 'ready'
-                  AND (o.compensate IS NOT NULL OR r.leaf = ANY ($5::text[]))
+                  AND (o.compensate IS NOT NULL OR o.method NOT IN ('GET', 'HEAD') AND r.leaf = ANY ($5::text[]))
                   AND NOT EXISTS (SELECT FROM leafhopper.outbox c JOIN leafhopper.finished f ON f.call_id = c.id
                                    WHERE c.leaf = r.leaf AND c.key = r.key || ':undo:' || r.generation
-                                     AND c.undoes IS NOT NULL AND f.reason = 'waived')) AS undoable
+                                     AND c.undoes IS NOT NULL AND f.reason = 'waived')) AS undoable,
+           -- Whether it has a compensation is not this instance's to say.
+           n.state = 'cancelled' AND EXISTS (
+               SELECT FROM leafhopper.result r JOIN leafhopper.outbox o ON o.id = r.call_id
+                WHERE r.batch_id = n.id AND r.undone_at IS NULL AND r.key !~ ':undo:[0-9]+$' AND o.run_when = 'ready'
+                  AND o.compensate IS NULL AND o.method NOT IN ('GET', 'HEAD') AND r.leaf <> ALL ($6::text[])) AS others
       FROM named n
 ),
 decided AS MATERIALIZED (
@@ -88,7 +93,8 @@ told AS (
     UPDATE leafhopper.finished f SET fails_batch = false FROM flagged g WHERE f.call_id = g.call_id
 ),
 -- Of a batch that somebody holds, one mark stays: the latest. So it does where a call came to a finished batch, until
--- that call is cancelled: nobody walks through those. And where such a row is not told yet.
+-- that call is cancelled, where such a row is not told yet, and where another instance has to say whether there is
+-- something to undo: nobody walks through those.
 forgotten AS (
     DELETE FROM leafhopper.batch_mark m
      USING (SELECT x.id, x.batch_id, max(x.id) OVER (PARTITION BY x.batch_id) AS latest
@@ -100,10 +106,12 @@ forgotten AS (
                                  AND NOT EXISTS (SELECT FROM leafhopper.finished f
                                                   WHERE f.batch_id = l.id AND f.fails_batch
                                                     AND f.call_id NOT IN (SELECT g.call_id FROM flagged g)
-                                                    AND l.next NOT IN ('open', 'closing'))))
+                                                    AND l.next NOT IN ('open', 'closing'))
+                                 AND NOT (l.others AND l.next = l.state)))
 )
 SELECT l.id, l.state AS before, l.next AS state,
        -- Calls that came too late, or whose phase does not come.
        l.next NOT IN ('open', 'closing') AND (l.ready_lives OR l.phase_lives OR l.last_lives) AS may_have_waiting,
-       l.over AND l.next = l.state AND (l.phase_lives OR l.last_lives) AS may_release
+       l.over AND l.next = l.state AND (l.phase_lives OR l.last_lives) AS may_release,
+       l.others AND l.next = l.state AS others
   FROM looked l

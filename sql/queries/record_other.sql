@@ -5,7 +5,8 @@
 -- Repeatable:  yes; a second time finds its own line in the history and changes nothing
 -- $1 uuid instance   $2 text instance name   and for each:
 -- $3 int8[] call id   $4 int8[] round   $5 text[] leaf   $6 text[] key   $7 int4[] attempt number
--- $8 text[] retry | doubt | ask | exists | park | failed | prior   $9 int4[] attempts spent   $10 float8[] delay, s
+-- $8 text[] retry | wait (what stands is about to be undone) | doubt | ask | exists | park | failed | prior
+-- $9 int4[] attempts spent   $10 float8[] delay, s
 -- $11 bool[] doubt: resend   $12 text[] reason   $13 text[] class for the history, or NULL for none
 -- $14 int4[] status   $15 text[] error   $16 text[] body excerpt   $17 float8[] how long it took, s
 -- $18 int4[] prior: the result's generation
@@ -49,10 +50,10 @@ own AS MATERIALIZED (
 decided AS MATERIALIZED (
     SELECT o.*, s.generation AS standing, s.call_id AS standing_call,
            CASE WHEN o.kind = 'failed' AND o.reason = 'key_conflict' THEN 'failed'
-                WHEN s.generation IS NOT NULL THEN 'confirmed'
+                WHEN s.generation IS NOT NULL AND o.kind <> 'wait' THEN 'confirmed'
                 WHEN o.kind = 'prior' THEN 'confirmed'
-                WHEN o.kind = 'retry' AND o.cancel_requested IS NOT NULL THEN 'cancelled'
-                WHEN o.kind = 'retry' THEN 'pending'
+                WHEN o.kind IN ('retry', 'wait') AND o.cancel_requested IS NOT NULL THEN 'cancelled'
+                WHEN o.kind IN ('retry', 'wait') THEN 'pending'
                 WHEN o.kind IN ('doubt', 'ask', 'exists') THEN 'in_doubt'
                 WHEN o.kind = 'park' THEN 'parked'
                 ELSE 'failed' END AS state

@@ -13,7 +13,10 @@ WITH closed AS MATERIALIZED (
         OR b.id = ANY ($2::uuid[]) AND b.state IN ('compensating', 'succeeded', 'cancelled', 'finished')
      UNION
     -- Also where somebody holds the batch's row, so that it can't say so yet.
-    SELECT f.batch_id, 'cancelling', false, false FROM leafhopper.finished f WHERE f.fails_batch
+    SELECT f.batch_id, 'cancelling', false, false FROM leafhopper.finished f
+     WHERE f.fails_batch
+       -- A call that was added and cancelled in one transaction can have come after the batch's end.
+       AND NOT EXISTS (SELECT FROM leafhopper.batch b WHERE b.id = f.batch_id AND b.state NOT IN ('open', 'closing'))
 ),
 over AS MATERIALIZED (
     SELECT d.call_id, d.batch_id, d.leaf, d.ordering_key, d.held, d.attempts, d.last_status, d.last_error, d.suspect,

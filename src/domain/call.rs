@@ -58,6 +58,17 @@ pub struct Prior {
     pub generation: u32,
     /// The hash of the request that it answers; `None` agrees with all.
     pub request_hash: Option<Vec<u8>>,
+    /// The batch that owns the effect has failed, and undoes it where something says how.
+    pub being_undone: Option<UndoneBy>,
+}
+
+/// What says how an effect is undone.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum UndoneBy {
+    /// Its row.
+    Row,
+    /// Its leaf, if that does.
+    Leaf,
 }
 
 /// What is to be done with a claimed call.
@@ -67,6 +78,8 @@ pub enum Duty {
     Confirmed(u32),
     /// The effect stands, but of another request under the same key.
     KeyConflict,
+    /// The effect stands, and is about to be undone: neither is it this call's, nor may it be made anew yet.
+    BeingUndone,
     /// The row can't be sent.
     Unsendable,
     /// It is to be sent, not before this time: a request for the generation before can still arrive.
@@ -77,9 +90,9 @@ pub enum Duty {
 
 impl Claimed {
     /// Record first: what stands for the effect decides before anything is sent. `settle` is how long after an attempt can
-    /// last have been alive its request can still have an effect.
+    /// last have been alive its request can still have an effect; `leaf_undoes` says whether the leaf has a compensation.
     #[must_use]
-    pub fn duty(&self, settle: Option<Duration>) -> Duty {
+    pub fn duty(&self, settle: Option<Duration>, leaf_undoes: bool) -> Duty {
         let Some(prior) = &self.prior else {
             return match self.until_settled(settle) {
                 _ if self.request.is_err() => Duty::Unsendable,
@@ -87,6 +100,14 @@ impl Claimed {
                 _ => Duty::Send,
             };
         };
+        let being_undone = match prior.being_undone {
+            Some(UndoneBy::Row) => true,
+            Some(UndoneBy::Leaf) => leaf_undoes,
+            None => false,
+        };
+        if being_undone && !self.in_doubt {
+            return Duty::BeingUndone;
+        }
         match (&prior.request_hash, &self.request) {
             (Some(hash), Ok(request)) if hash.as_slice() != request.hash() => Duty::KeyConflict,
             _ => Duty::Confirmed(prior.generation),

@@ -2,7 +2,9 @@
 
 use serde_json::Value;
 
-use super::template::{self, check_path, check_template, render_path, render_value};
+use super::template::{
+    self, ROUNDED, check_path, check_template, is_rounded, render_path, render_value,
+};
 
 /// What its templates may speak of.
 pub const SPEAKS_OF: &[&str] = &["call", "result"];
@@ -74,6 +76,7 @@ fn check_body(body: &Value) -> Result<(), String> {
         Value::String(text) => check_template(text, SPEAKS_OF),
         Value::Array(items) => items.iter().try_for_each(check_body),
         Value::Object(parts) => parts.values().try_for_each(check_body),
+        Value::Number(_) if is_rounded(body) => Err(ROUNDED.to_owned()),
         Value::Null | Value::Bool(_) | Value::Number(_) => Ok(()),
     }
 }
@@ -145,8 +148,24 @@ mod tests {
                 r#"{"method": "PUT", "path": "/", "body": ["x {{ result.body.gone }}"]}"#,
                 "body: ",
             ),
+            // It would name another thing.
+            (
+                r#"{"method": "PUT", "path": "/", "body": "{{ result.body.long }}"}"#,
+                "body: ",
+            ),
+            (
+                r#"{"method": "PUT", "path": "/", "body": ["{{ result.body }}"]}"#,
+                "body: ",
+            ),
+            (
+                r#"{"method": "PUT", "path": "/", "body": "no {{ result.body.long }}"}"#,
+                "body: ",
+            ),
         ] {
-            let flaw = Compensate::of_row(compensate).unwrap().render(&values());
+            let mut values = values();
+            values["result"]["body"]["long"] =
+                serde_json::from_str("123456789012345678901234567890").unwrap();
+            let flaw = Compensate::of_row(compensate).unwrap().render(&values);
             assert!(
                 flaw.as_ref().is_err_and(|flaw| flaw.starts_with(part)),
                 "{flaw:?}"
@@ -163,6 +182,10 @@ mod tests {
             ),
             (
                 r#"{"method": "PUT", "path": "/", "body": "{{ 'a' * 9 }}"}"#,
+                "body: ",
+            ),
+            (
+                r#"{"method": "PUT", "path": "/", "body": {"id": 123456789012345678901}}"#,
                 "body: ",
             ),
         ] {

@@ -171,18 +171,21 @@ pub enum AfterProbe {
     Rejected,
 }
 
-/// Decides on a probe's verdict about what a compensation undoes. What is not there is undone, whenever it was seen:
-/// it was there before.
+/// Decides on a probe's verdict about what a compensation undoes: what is not there is undone.
+///
+/// The leaf may have answered by a sight that is older than the effect, so an absence has to settle here, too.
 #[must_use]
 pub fn after_undo(verdict: &Verdict, asked: &Asked) -> AfterProbe {
     match verdict {
+        Verdict::Absent | Verdict::Unmatched | Verdict::Found { .. }
+            if asked.until_settled > Duration::ZERO =>
+        {
+            AfterProbe::Again(asked.until_settled)
+        }
         Verdict::Absent | Verdict::Unmatched => AfterProbe::Adopt {
             body: Body::None,
             weak: false,
         },
-        Verdict::Found { .. } if asked.until_settled > Duration::ZERO => {
-            AfterProbe::Again(asked.until_settled)
-        }
         Verdict::Found { .. } => AfterProbe::NotExecuted,
         Verdict::Unclear { .. } | Verdict::Unaskable(_) => after(verdict, asked),
     }

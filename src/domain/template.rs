@@ -33,6 +33,12 @@ const VALUE_SPARE: usize = 64 << 10;
 /// The segment of a path that a value makes may be so long, in bytes.
 const SEGMENT_MAX: usize = 1024;
 
+/// From here on, what is neither an `i64` nor a `u64` may have been another whole number.
+const EXACT_BELOW: f64 = 9_007_199_254_740_992.0;
+
+/// What is wrong with one.
+pub(super) const ROUNDED: &str = "a number is too large to be the same again; make it text";
+
 /// Why a template gives nothing.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum TemplateError {
@@ -208,7 +214,11 @@ pub fn render_value(
             let what = format!("`{}` is not there", expression.trim());
             return Err(TemplateError::Failed(what));
         }
-        return within(&value, size_of(values));
+        let value = within(&value, size_of(values))?;
+        if is_rounded(&value) {
+            return Err(TemplateError::Failed(ROUNDED.to_owned()));
+        }
+        return Ok(value);
     }
     let room = size_of(values).saturating_add(VALUE_SPARE);
     let written = AtomicUsize::new(0);
@@ -216,6 +226,12 @@ pub fn render_value(
         if value.is_undefined() {
             let why = "a part of the text is not there";
             return Err(Error::new(ErrorKind::UndefinedError, why));
+        }
+        if value.kind() == ValueKind::Number
+            && !value.is_integer()
+            && f64::try_from(value.clone()).is_ok_and(|number| number.abs() >= EXACT_BELOW)
+        {
+            return Err(Error::new(ErrorKind::InvalidOperation, ROUNDED));
         }
         let part = value.to_string();
         if written.fetch_add(part.len(), Ordering::Relaxed) + part.len() > room {
@@ -226,6 +242,23 @@ pub fn render_value(
     });
     let text = environment.render_str(template, Value::from(Serde(values)))?;
     Ok(serde_json::Value::String(text))
+}
+
+/// Whether it holds a whole number of so many digits that it is not the one that it was.
+pub(super) fn is_rounded(value: &serde_json::Value) -> bool {
+    match value {
+        serde_json::Value::Number(number) => {
+            number.is_f64()
+                && number
+                    .as_f64()
+                    .is_some_and(|number| number.abs() >= EXACT_BELOW)
+        }
+        serde_json::Value::Array(items) => items.iter().any(is_rounded),
+        serde_json::Value::Object(parts) => parts.values().any(is_rounded),
+        serde_json::Value::Null | serde_json::Value::Bool(_) | serde_json::Value::String(_) => {
+            false
+        }
+    }
 }
 
 /// The expression of a template that is nothing else.

@@ -43,7 +43,9 @@ pub(super) async fn attempt(
     claimed: BootTime,
 ) {
     reached("attempt", "before");
-    let recorded = match call.duty(lane.settings().leaf.settle()) {
+    let settings = lane.settings();
+    let leaf_undoes = settings.leaf.compensate.is_some();
+    let recorded = match call.duty(settings.leaf.settle(), leaf_undoes) {
         // Record first: what the leaf already confirmed is never sent again.
         Duty::Confirmed(generation) => {
             lane.not_sent();
@@ -54,6 +56,10 @@ pub(super) async fn attempt(
             let flaw = "the effect of this key was confirmed for another method, path or body";
             let next = Next::Fail(FailReason::KeyConflict);
             recorder::answered(&context, &call, next, Some(flaw)).await
+        }
+        Duty::BeingUndone => {
+            lane.not_sent();
+            recorder::answered(&context, &call, Next::Wait(PUT_OFF), None).await
         }
         Duty::Unsendable => {
             lane.not_sent();
@@ -288,7 +294,11 @@ fn report(context: &Shared, call: &Claimed, recorded: Recorded) {
             let reason = match next {
                 Next::Park(reason) => Some(reason.as_str()),
                 Next::Fail(reason) => Some(reason.as_str()),
-                Next::Retry(_) | Next::Resend(_) | Next::Ask { .. } | Next::Prior(_) => None,
+                Next::Retry(_)
+                | Next::Wait(_)
+                | Next::Resend(_)
+                | Next::Ask { .. }
+                | Next::Prior(_) => None,
             };
             ended = matches!(state.as_str(), "failed" | "cancelled" | "confirmed");
             if ended || state == "parked" {

@@ -34,7 +34,7 @@ use crate::{
 const AWAKE_POLL: Duration = Duration::from_millis(20);
 const AWAKE_FOR: Duration = Duration::from_millis(500);
 
-/// A batch that an app is just adding is looked at again after this.
+/// A batch that is not to be had now is looked at again after this.
 const APART_FOR: Duration = Duration::from_secs(1);
 
 pub(super) fn spawn(tasks: &Tasks, context: &Shared, until: &CancellationToken) {
@@ -50,7 +50,7 @@ struct Batcher {
     walked: Uuid,
     last_walk: Option<Instant>,
     last_mark: Option<Instant>,
-    /// Batches that an app was just adding, and when that was seen.
+    /// Batches that an app was just adding, or that are another instance's to look at, and when that was seen.
     apart: HashMap<Uuid, Instant>,
 }
 
@@ -68,7 +68,7 @@ impl Pass for Batcher {
         if marks.is_empty() && looked.is_empty() {
             return Ok(More::Later);
         }
-        if !marks.is_empty() && !looked.is_empty() {
+        if !marks.is_empty() && looked.iter().any(|batch| !batch.others) {
             self.last_mark = Some(Instant::now());
         }
         let moved = looked.iter().any(|batch| batch.before != batch.state);
@@ -127,8 +127,9 @@ impl Batcher {
         let looking = context.store.look_at_batches(&batches, marks, &leaves);
         let (looked, contended) = looking.await?;
         let now = Instant::now();
-        self.apart
-            .extend(contended.into_iter().map(|batch| (batch, now)));
+        let others = looked.iter().filter(|batch| batch.others);
+        let apart = contended.into_iter().chain(others.map(|batch| batch.batch));
+        self.apart.extend(apart.map(|batch| (batch, now)));
         for batch in looked.iter().filter(|batch| batch.before != batch.state) {
             context.observer.emit(Observation::BatchMoved {
                 batch: batch.batch,

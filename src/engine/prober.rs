@@ -19,7 +19,7 @@ use super::{
 };
 use crate::{
     config::Replays,
-    domain::decision::{Doubt, Policy, WayOut, resolve},
+    domain::decision::{Doubt, Policy, WayOut, is_safe, resolve},
     observe::Observation,
     shutdown::Tasks,
     store::{
@@ -145,7 +145,8 @@ fn settle(
         exists: doubt.exists,
         over: doubt.over,
         batch_closed: doubt.batch_closed,
-        compensated: doubt.compensated || leaf.compensate.is_some(),
+        // What changes nothing leaves nothing to be undone.
+        compensated: doubt.compensated || leaf.compensate.is_some() || is_safe(&doubt.method),
         within_window: doubt.within_window,
         replays_all: leaf
             .idempotency

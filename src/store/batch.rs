@@ -50,6 +50,8 @@ pub struct Looked {
     pub may_have_waiting: bool,
     /// Follow-ups of it may be let go.
     pub may_release: bool,
+    /// Only an instance that knows other leaves can tell what is to be done next: its mark stays for them.
+    pub others: bool,
 }
 
 impl Store {
@@ -141,6 +143,7 @@ impl Store {
                     (&mark_ids, Type::INT8_ARRAY),
                     (&of, Type::UUID_ARRAY),
                     (&leaves.compensated, Type::TEXT_ARRAY),
+                    (&leaves.known, Type::TEXT_ARRAY),
                 ],
             )
             .await?;
@@ -152,6 +155,7 @@ impl Store {
                     state: column(OPERATION, row, "state")?,
                     may_have_waiting: column(OPERATION, row, "may_have_waiting")?,
                     may_release: column(OPERATION, row, "may_release")?,
+                    others: column(OPERATION, row, "others")?,
                 })
             })
             .collect()

@@ -7,7 +7,7 @@ use uuid::Uuid;
 
 use super::{Row, Store, StoreError, column, count, int4, seconds};
 use crate::domain::{
-    call::{CallId, Claimed, Prior},
+    call::{CallId, Claimed, Prior, UndoneBy},
     request::{IdempotencyFormat, Request, idempotency_header, idempotency_value},
 };
 
@@ -212,10 +212,14 @@ fn complete(
             call.generation = generation + 1;
         } else {
             call.generation = generation;
-            let request_hash = column(OPERATION, row, "request_hash")?;
             call.prior = Some(Prior {
                 generation,
-                request_hash,
+                request_hash: column(OPERATION, row, "request_hash")?,
+                being_undone: match column(OPERATION, row, "being_undone")? {
+                    Some("by_row") => Some(UndoneBy::Row),
+                    Some(_) => Some(UndoneBy::Leaf),
+                    None => None,
+                },
             });
         }
     }

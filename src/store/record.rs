@@ -82,6 +82,8 @@ pub struct Unconfirmed {
 pub enum Next {
     /// Pending again, due after this delay.
     Retry(Duration),
+    /// Pending again, due after this delay, although its effect stands: that is about to be undone.
+    Wait(Duration),
     /// In doubt; the same request goes again after this delay.
     Resend(Duration),
     /// In doubt; the leaf is asked after this delay. It has said that the effect exists, or not.
@@ -285,6 +287,11 @@ impl Columns {
         };
         match next {
             Next::Retry(delay) => Self { delay, ..none },
+            Next::Wait(delay) => Self {
+                kind: "wait",
+                delay,
+                ..none
+            },
             Next::Resend(delay) => Self {
                 kind: "doubt",
                 delay,

@@ -6,7 +6,7 @@ use bytes::Bytes;
 use proptest::prelude::*;
 
 use crate::domain::{
-    call::{Claimed, Duty, Prior},
+    call::{Claimed, Duty, Prior, UndoneBy},
     request::{IdempotencyFormat, Request, idempotency_header, idempotency_value},
     schedule::Schedule,
 };
@@ -197,6 +197,7 @@ fn what_stands_for_an_effect_decides_before_anything_is_sent() {
         Some(Prior {
             generation: 3,
             request_hash: hash,
+            being_undone: None,
         })
     };
     let ours = || Some(request().hash().to_vec());
@@ -214,7 +215,20 @@ fn what_stands_for_an_effect_decides_before_anything_is_sent() {
         (flaw(), prior(theirs()), Duty::Confirmed(3)),
     ] {
         let call = claimed(request, prior);
-        assert_eq!(call.duty(None), duty, "{call:?}");
+        assert_eq!(call.duty(None, true), duty, "{call:?}");
+    }
+    for (by, leaf_undoes, duty) in [
+        (UndoneBy::Row, false, Duty::BeingUndone),
+        (UndoneBy::Leaf, true, Duty::BeingUndone),
+        (UndoneBy::Leaf, false, Duty::Confirmed(3)),
+    ] {
+        let mut prior = prior(None);
+        prior.as_mut().unwrap().being_undone = Some(by);
+        let mut call = claimed(Ok(request()), prior);
+        assert_eq!(call.duty(None, leaf_undoes), duty);
+        // Its own request may have made what stands.
+        call.in_doubt = true;
+        assert_eq!(call.duty(None, leaf_undoes), Duty::Confirmed(3));
     }
 }
 
@@ -237,6 +251,6 @@ fn the_next_generation_waits_until_nothing_of_the_one_before_can_arrive() {
             in_doubt,
             ..claimed(Ok(request()), None)
         };
-        assert_eq!(call.duty(settle), duty, "{since:?}");
+        assert_eq!(call.duty(settle, false), duty, "{since:?}");
     }
 }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use uuid::Uuid;
 
-use super::{UNDOES, calls, thing, undone, until_batch, until_finished};
+use super::{UNDOES, calls, thing, undone, unsealed, until_batch, until_finished};
 use crate::harness::{
     Bed,
     app::call,
@@ -225,6 +225,25 @@ async fn a_compensation_in_doubt_is_asked_about_the_other_way_round() {
         (&word[0]["source"], &word[0]["status"]),
         (&"adopted".into(), &404.into())
     );
+}
+
+/// The leaf answers by what it was before the effect, as one with several replicas does for a while.
+#[tokio::test]
+async fn an_early_absence_does_not_count_as_undone() {
+    let bed = Bed::new().await;
+    let lost = bed.leaf.always().key("k").method("DELETE").times(1);
+    lost.does_nothing().resets();
+    let old_sight = bed.leaf.always().key("k").method("GET").times(1);
+    old_sight.refuses(404);
+    bed.leaf.always().key("bad").refuses(422);
+    let config = bed.config(UNDOES).probe("leaf", "settle = \"500ms\"");
+    let _sidecar = config.start().await;
+    let batch = unsealed(&bed.app).await;
+    let id = bed.app.insert(thing("k").batch(batch)).await;
+    bed.app.until_state(id, "confirmed").await;
+    bed.app.insert(thing("bad").batch(batch)).await;
+    until_finished(&bed.app, batch, "cancelled").await;
+    assert_eq!(bed.leaf.standing("k"), 0);
 }
 
 #[tokio::test]

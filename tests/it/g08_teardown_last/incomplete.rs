@@ -7,6 +7,7 @@ use super::{UNDOES, calls, row, thing, undone, until_batch, until_finished};
 use crate::harness::{
     Bed,
     app::Call,
+    checks,
     sidecar::Sidecar,
     wait::{holds_for, until},
 };
@@ -251,6 +252,8 @@ async fn a_request_that_can_t_be_made_is_made_anew_of_what_is_configured_then() 
             .starts_with("its compensation: path: "),
         "{error}"
     );
+    // Nothing was sent, and that breaks no law.
+    checks::run(bed.app.client()).await;
     let again = format!("SELECT leafhopper.resolve_not_executed({compensation}, 'mended?')");
     // Not mended: it is parked again, and nothing was sent.
     bed.app.execute(&again).await;

@@ -2,12 +2,14 @@
 //! every effect that the leaf confirmed is undone, the newest first, or shown as not undone.
 
 mod alive;
+mod configurations;
 mod doubts;
 mod ends;
 mod follow_ups;
 mod incomplete;
 mod late;
 mod many;
+mod own;
 mod races;
 
 use serde_json::{Value, json};

@@ -167,7 +167,8 @@ async fn a_late_confirmation_waits_until_the_failure_of_its_batch_is_written() {
         .replace("$2", "'{}'")
         .replace("$3", "'{}'")
         .replace("$4", "'{}'")
-        .replace("$5", "'{}'");
+        .replace("$5", "'{}'")
+        .replace("$6", "'{}'");
     bed.app.client().query(&looked, &[]).await.unwrap();
     let recorded = outcome(&bed.app, "record_confirmed.sql", &parameters).await;
     assert_eq!(recorded, "recorded");
@@ -351,4 +352,33 @@ async fn an_attempt_of_an_older_claim_changes_nothing() {
             assert_eq!(bed.app.attempts(id).await[0]["body"], "c", "{kind}");
         }
     }
+}
+
+/// A call that was added and cancelled in one transaction, which ended after its batch had: that cancels nothing.
+#[tokio::test]
+async fn a_failure_that_comes_after_the_end_of_its_batch_cancels_no_follow_up() {
+    let bed = Bed::new().await;
+    let batch = uuid::Uuid::from_u128(0xb1);
+    let told = keyed("leaf", "told").set("run_when", "batch_succeeded");
+    let told = bed.app.insert(told.batch(batch)).await;
+    let late = App::connect(&bed.database.url).await;
+    late.execute("BEGIN").await;
+    let id = late.insert(keyed("leaf", "late").batch(batch)).await;
+    late.execute(&format!("SELECT leafhopper.cancel({id}, 'not wanted')"))
+        .await;
+    bed.app
+        .execute(&format!(
+            "INSERT INTO leafhopper.batch (id, state) VALUES ('{batch}', 'succeeded');
+             UPDATE leafhopper.dispatch SET held = NULL WHERE call_id = {told}"
+        ))
+        .await;
+    late.execute("COMMIT").await;
+    for batches in ["'{}'".to_owned(), format!("'{{{batch}}}'")] {
+        let sql = query("sweep_batches.sql")
+            .replace("$1", "10")
+            .replace("$2", &batches);
+        let swept = bed.app.client().query(&sql, &[]).await.unwrap();
+        assert!(swept.is_empty(), "{swept:?}");
+    }
+    assert_eq!(bed.app.state(told).await, "pending");
 }

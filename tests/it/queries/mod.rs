@@ -168,7 +168,7 @@ untracked_take_up.sql :: 50000, 2000 :: outbox_pkey dispatch_pkey finished_pkey 
 batch_marks.sql :: 500, 1000 :: batch_mark_pkey
 batch_unfinished.sql :: '00000000-0000-0000-0000-000000000000', 100 :: batch_unfinished
 lock_batches.sql :: BATCHES :: batch_pkey
-look_at_batches.sql :: BATCHES, BATCHES, '{7,17}', BATCHES, '{leaf1}' :: batch_pkey dispatch_batch outbox_batch finished_fails_batch result_batch batch_mark_pkey
+look_at_batches.sql :: BATCHES, BATCHES, '{7,17}', BATCHES, '{leaf1}', '{leaf0,leaf1,leaf2}' :: batch_pkey dispatch_batch outbox_batch finished_fails_batch result_batch batch_mark_pkey
 sweep_batches.sql :: 1000, BATCHES :: dispatch_batch
 release_follow_ups.sql :: BATCHES, 1000 :: dispatch_batch
 effects_to_undo.sql :: BATCHES, '{leaf1}', '{leaf0,leaf1,leaf2}', 50 :: result_batch outbox_pkey outbox_compensation dispatch_batch

@@ -1,0 +1,148 @@
+//! Instances that know different things, and a configuration that changes: what has begun is ended, and what one instance can't
+//! know is left to another.
+
+use std::time::Duration;
+
+use rustix::process::Signal;
+use uuid::Uuid;
+
+use super::{UNDOES, calls, row, thing, undone, unsealed, until_finished};
+use crate::harness::{
+    Bed,
+    leaf::Gate,
+    sidecar::Config,
+    wait::{holds_for, until},
+};
+
+#[tokio::test]
+async fn what_comes_late_is_left_to_an_instance_that_knows_its_leaf() {
+    let bed = Bed::new().await;
+    bed.leaf.always().key("bad").refuses(422);
+    let knows = bed.config(UNDOES);
+    let mut one = knows.start().await;
+    let batch = Uuid::new_v4();
+    let bad = bed.app.insert(thing("bad").batch(batch)).await;
+    bed.app.until_state(bad, "failed").await;
+    let late = bed.app.insert(thing("late").batch(batch)).await;
+    bed.app.until_state(late, "cancelled").await;
+    until_finished(&bed.app, batch, "cancelled").await;
+    one.stop().await;
+    let other = Config::new(&bed.database.url).leaf("other", &bed.leaf.url(), "");
+    let _other = other.start().await;
+    bed.leaf.has_already("late");
+    bed.app
+        .execute("SELECT leafhopper.confirm('leaf', 'late', 201, NULL)")
+        .await;
+    holds_for(
+        Duration::from_secs(1),
+        "it is to be looked at",
+        async || {
+            let marks = bed.app.rows("SELECT * FROM leafhopper.batch_mark").await;
+            if marks.is_empty() { Err(marks) } else { Ok(()) }
+        },
+    )
+    .await;
+    let _again = knows.start().await;
+    until("what came late is undone", async || {
+        let standing = bed.leaf.standing("late");
+        if standing == 0 {
+            Ok(())
+        } else {
+            Err(calls(&bed.app, batch).await)
+        }
+    })
+    .await;
+    until_finished(&bed.app, batch, "cancelled").await;
+    until("nobody has to look at it", async || {
+        let marks = bed.app.rows("SELECT * FROM leafhopper.batch_mark").await;
+        if marks.is_empty() { Ok(()) } else { Err(marks) }
+    })
+    .await;
+    assert_eq!(undone(&bed.leaf), ["late"]);
+}
+
+#[tokio::test]
+async fn an_undoing_that_has_begun_is_awaited_whatever_is_configured_by_then() {
+    let bed = Bed::new().await;
+    let undoing = Gate::closed();
+    let effect = bed.leaf.always().key("k").method("DELETE");
+    effect.waits_before_the_effect(&undoing).answers(204);
+    let sidecar = bed.sidecar(UNDOES).await;
+    let batch = unsealed(&bed.app).await;
+    let id = bed.app.insert(thing("k").batch(batch)).await;
+    bed.app.until_state(id, "confirmed").await;
+    let told = thing("told").set("run_when", "batch_failed").batch(batch);
+    bed.app.insert(told).await;
+    bed.app
+        .execute(&format!(
+            "SELECT leafhopper.cancel_batch('{batch}', 'withdrawn')"
+        ))
+        .await;
+    undoing.until_arrived(1).await;
+    sidecar.rewrite(&bed.config("concurrency = 8"));
+    sidecar.signal(Signal::HUP);
+    until("it was read", async || {
+        let log = sidecar.log();
+        let read = log
+            .iter()
+            .any(|line| line["message"] == "the configuration was read again");
+        if read { Ok(()) } else { Err(log.len()) }
+    })
+    .await;
+    holds_for(
+        Duration::from_millis(700),
+        "its teardown is under way",
+        async || {
+            let row = row(&bed.app, batch).await;
+            if row["state"] == "compensating" && bed.leaf.requests("told").is_empty() {
+                Ok(())
+            } else {
+                Err((row, calls(&bed.app, batch).await))
+            }
+        },
+    )
+    .await;
+    undoing.open();
+    until_finished(&bed.app, batch, "cancelled").await;
+    assert_eq!(bed.leaf.requests("told").len(), 1);
+}
+
+/// Sixteen are undone at once; as many wait for an instance that is not there.
+#[tokio::test]
+async fn in_any_order_what_nobody_here_can_undo_holds_no_other() {
+    let bed = Bed::new().await;
+    let both = bed.config(UNDOES).leaf("gone", &bed.leaf.url(), "");
+    let mut first = both.start().await;
+    let batch = Uuid::new_v4();
+    bed.app
+        .execute(&format!(
+            "INSERT INTO leafhopper.batch (id, sealed, undo_order) VALUES ('{batch}', false, 'any')"
+        ))
+        .await;
+    let older = bed.app.insert(thing("older").batch(batch)).await;
+    bed.app.until_state(older, "confirmed").await;
+    bed.app
+        .execute(&format!(
+            "INSERT INTO leafhopper.outbox (leaf, key, path, batch_id) \
+             SELECT 'gone', 'gone ' || n, '/things', '{batch}' FROM generate_series(1, 16) AS n"
+        ))
+        .await;
+    bed.app.until_all_confirmed(17).await;
+    first.stop().await;
+    bed.app
+        .execute(&format!(
+            "SELECT leafhopper.cancel_batch('{batch}', 'withdrawn')"
+        ))
+        .await;
+    let _second = bed.sidecar(UNDOES).await;
+    until("the older one is undone", async || {
+        let standing = bed.leaf.standing("older");
+        if standing == 0 {
+            Ok(())
+        } else {
+            Err(calls(&bed.app, batch).await)
+        }
+    })
+    .await;
+    assert_eq!(row(&bed.app, batch).await["state"], "compensating");
+}
