@@ -16,6 +16,7 @@ const OTHER_LOOPS: &[&str] = &[
     "find ordering keys without a head",
     "free calls that wait for a key",
     "give claims back",
+    "keep the database's identity",
     "look at arrived ordered calls",
     "look for lost commits",
     "notify",

@@ -5,6 +5,7 @@
 //! `STORM_CALLS` and `STORM_KILLS` say it otherwise. Chance has the last word in how the plan meets the calls, so a
 //! seed repeats a storm's strength and not its every step.
 
+mod batches;
 mod faults;
 mod laws;
 mod leaves;
@@ -151,7 +152,8 @@ async fn storm(plan: Plan) {
 
     let app = App::connect(&world.url).await;
     let parked = calm(&world, &app).await;
-    let (doubled, lost) = laws::broken(&world, &app).await;
+    let broken = laws::broken(&world, &app).await;
+    let of_batches = batches::broken(&world, &app).await;
     println!(
         "storm: {:?} in {raged:.0?}, calm after {:.0?} more, {} requests to the leaves",
         world.counts,
@@ -160,9 +162,14 @@ async fn storm(plan: Plan) {
     );
     println!("storm: parked although they could be asked or sent again: {parked:?}");
     println!("storm: {}", laws::tally(&app).await);
+    println!("storm: batches {}", batches::tally(&app).await);
+    println!(
+        "storm: PUTs that came after they were given up: {}",
+        broken.late_puts
+    );
     assert!(
-        doubled.is_empty() && lost.is_empty(),
-        "seed {seed}: doubled {doubled:#?}, lost {lost:#?}"
+        broken.doubled.is_empty() && broken.lost.is_empty() && of_batches.is_empty(),
+        "seed {seed}: {broken:#?}, batches {of_batches:#?}"
     );
     println!("storm: doubled 0, lost 0");
     it_blew(plan, &app).await;
@@ -203,21 +210,27 @@ async fn calm(world: &World, app: &App) -> Vec<serde_json::Value> {
             CALM,
             "all is at its end, or waits for a parked call",
             async || {
-                let live = "SELECT leaf, state, held, reason, count(*) FROM leafhopper.dispatch d \
-                         WHERE state <> 'parked' AND NOT EXISTS ( \
-                               SELECT FROM leafhopper.dispatch p \
-                                WHERE p.leaf = d.leaf AND p.key = d.key AND p.state = 'parked') \
-                         GROUP BY 1, 2, 3, 4";
-                match app.rows(live).await {
-                    live if live.is_empty() => Ok(()),
-                    live => Err(live),
+                let waits = batches::WAITS_FOR_A_PERSON;
+                let live = format!(
+                    "WITH waits AS ({waits}) \
+                     SELECT leaf, state, held, reason, count(*) FROM leafhopper.dispatch d \
+                      WHERE call_id NOT IN (SELECT call_id FROM waits) \
+                        AND NOT (held IS NOT DISTINCT FROM 'batch' \
+                                 AND EXISTS (SELECT FROM waits w WHERE w.batch_id = d.batch_id)) \
+                      GROUP BY 1, 2, 3, 4"
+                );
+                let forgotten = format!("WITH waits AS ({waits}) {}", batches::FORGOTTEN);
+                match (app.rows(&live).await, app.rows(&forgotten).await) {
+                    (live, batches) if live.is_empty() && batches.is_empty() => Ok(()),
+                    seen => Err(seen),
                 }
             },
         )
         .await;
         let parked = app
             .rows(
-                "SELECT c.id, c.leaf, c.key, c.reason FROM leafhopper.call c \
+                "SELECT c.id, c.leaf, c.key, c.reason, d.key AS effect, d.undoes IS NOT NULL AS undoes \
+                   FROM leafhopper.call c JOIN leafhopper.dispatch d ON d.call_id = c.id \
                   WHERE c.state = 'parked' AND c.leaf <> 'parking'",
             )
             .await;
@@ -228,15 +241,14 @@ async fn calm(world: &World, app: &App) -> Vec<serde_json::Value> {
                         WHERE state = 'parked' AND leaf <> 'parking' GROUP BY 1, 2";
         by_reason.extend(app.rows(counted).await);
         for call in parked {
-            let (leaf, key) = (
-                call["leaf"].as_str().unwrap(),
-                call["key"].as_str().unwrap(),
-            );
-            let word = if world.leaf.effects(key) > 0 {
+            let text = |name: &str| call[name].as_str().unwrap();
+            let there = world.leaf.standing(text("effect")) > 0;
+            let word = if there != (call["undoes"] == true) {
+                let (leaf, key) = (text("leaf"), text("key"));
                 format!("SELECT leafhopper.confirm('{leaf}', '{key}', 200)")
             } else {
                 format!(
-                    "SELECT leafhopper.resolve_not_executed({}, 'it is not there')",
+                    "SELECT leafhopper.resolve_not_executed({}, 'somebody has looked')",
                     call["id"]
                 )
             };
