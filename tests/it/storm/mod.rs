@@ -209,21 +209,9 @@ async fn calm(world: &World, app: &App) -> Vec<serde_json::Value> {
         until_within(
             CALM,
             "all is at its end, or waits for a parked call",
-            async || {
-                let waits = batches::WAITS_FOR_A_PERSON;
-                let live = format!(
-                    "WITH waits AS ({waits}) \
-                     SELECT leaf, state, held, reason, count(*) FROM leafhopper.dispatch d \
-                      WHERE call_id NOT IN (SELECT call_id FROM waits) \
-                        AND NOT (held IS NOT DISTINCT FROM 'batch' \
-                                 AND EXISTS (SELECT FROM waits w WHERE w.batch_id = d.batch_id)) \
-                      GROUP BY 1, 2, 3, 4"
-                );
-                let forgotten = format!("WITH waits AS ({waits}) {}", batches::FORGOTTEN);
-                match (app.rows(&live).await, app.rows(&forgotten).await) {
-                    (live, batches) if live.is_empty() && batches.is_empty() => Ok(()),
-                    seen => Err(seen),
-                }
+            async || match app.rows(&batches::under_way()).await {
+                rest if rest.is_empty() => Ok(()),
+                rest => Err(rest),
             },
         )
         .await;

@@ -127,16 +127,18 @@ enum End {
 }
 
 impl End {
-    /// What must come of each of its calls: its state, how often it was executed, and how often that was undone.
+    /// What must come of each of its calls: its state, how often it was executed, and how often that was undone; and
+    /// in which order.
     fn expected(self) -> &'static str {
         match self {
             Fails => {
                 "cancelled: failed dns 0/0, confirmed repository 1/1, confirmed repository:undo:1 0/0, \
                  confirmed settled 1/0, confirmed site 1/1, confirmed site:undo:1 0/0, cancelled then 0/0, \
-                 confirmed told 1/0, cancelled waits 0/0"
+                 confirmed told 1/0, cancelled waits 0/0; undone site, repository"
             }
             Succeeds => {
-                "succeeded: confirmed repository 1/0, confirmed settled 1/0, confirmed then 1/0, cancelled told 0/0"
+                "succeeded: confirmed repository 1/0, confirmed settled 1/0, confirmed then 1/0, cancelled told 0/0; \
+                 undone "
             }
         }
     }
@@ -312,7 +314,17 @@ impl BatchLife {
             format!("{state} {key} {}/{}", executed("POST"), executed("DELETE"))
         });
         let calls: Vec<_> = calls.collect();
-        format!("{}: {}", state.as_str().unwrap(), calls.join(", "))
+        let requests = self.bed.leaf.all_requests().into_iter();
+        let undone: Vec<_> = requests
+            .filter(|request| request.method == "DELETE" && request.executed)
+            .map(|request| request.key)
+            .collect();
+        format!(
+            "{}: {}; undone {}",
+            state.as_str().unwrap(),
+            calls.join(", "),
+            undone.join(", ")
+        )
     }
 }
 
