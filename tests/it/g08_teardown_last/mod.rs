@@ -3,6 +3,7 @@
 
 mod doubts;
 mod ends;
+mod faults;
 mod follow_ups;
 mod incomplete;
 mod late;
