@@ -31,6 +31,7 @@ const OF_A_FAILURE: &[Path] = &[
             "look at batches: open",
             "look at batches: done",
             "tear batches down: open",
+            "tear batches down: next",
             "tear batches down: done",
         ],
     ),

@@ -48,6 +48,7 @@ const SWEPT: &[&str] = &[
 const TORN_DOWN: &[&str] = &[
     "tear batches down: before",
     "tear batches down: open",
+    "tear batches down: next",
     "tear batches down: done",
 ];
 
@@ -85,6 +86,7 @@ const OF_A_FAILURE: &[Path] = &[
     (1, "tear batches down: done", UNDOING),
     (2, "", LOOKED),
     (2, "", TORN_DOWN),
+    (2, "tear batches down: next", &["tear batches down: next"]),
     (2, "tear batches down: done", &["request: answered"]),
     (3, "", TORN_DOWN),
     (3, "tear batches down: done", LOOKED),
