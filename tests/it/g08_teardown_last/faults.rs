@@ -264,16 +264,18 @@ async fn a_leaf_that_hangs_past_the_deadline_holds_the_teardown_visibly_until_so
         let probe = bed.leaf.always().key("wedged").method("GET");
         probe.does_nothing().answers(500);
         bed.leaf.always().key("bad").refuses(422);
-        let lines = format!("timeout = \"300ms\"\n{UNDOES}");
         let config = bed
-            .config(&lines)
+            .config(UNDOES)
             .probe("leaf", "settle = \"50ms\"\nmax_probes = 3");
         let _sidecar = config.start().await;
         let batch = unsealed(&bed.app).await;
         let done = bed.app.insert(thing("done").batch(batch)).await;
         bed.app.until_state(done, "confirmed").await;
-        let deadline = soon(&bed.app, 600).await;
-        let wedged = thing("wedged").batch(batch).set("deadline", deadline);
+        let deadline = soon(&bed.app, 2000).await;
+        let wedged = thing("wedged")
+            .batch(batch)
+            .set("timeout", "300 milliseconds")
+            .set("deadline", deadline);
         let wedged = bed.app.insert(wedged).await;
         bed.leaf.until_requests("wedged", 1).await;
         bed.app.insert(thing("bad").batch(batch)).await;
@@ -297,6 +299,14 @@ async fn a_leaf_that_hangs_past_the_deadline_holds_the_teardown_visibly_until_so
             } else {
                 Err((state, bed.leaf.all_requests()))
             }
+        })
+        .await;
+        until("its deadline has passed", async || {
+            let sql = format!(
+                "SELECT deadline < clock_timestamp() AS passed FROM leafhopper.outbox WHERE id = {wedged}"
+            );
+            let passed = bed.app.rows(&sql).await;
+            if passed == [json!({ "passed": true })] { Ok(()) } else { Err(passed) }
         })
         .await;
         let (word, order): (_, &[&str]) = if executed {
