@@ -340,6 +340,7 @@ impl Transaction {
     async fn next(&self, sql: &str, params: &[Param<'_>]) -> Result<Vec<Row>, StoreError> {
         let client = self.session.client();
         let rows = in_time(self.operation, client.query_typed(sql, params)).await?;
+        reached(self.operation, "next");
         rows.map_err(|error| StoreError::statement(self.operation, error))
     }
 

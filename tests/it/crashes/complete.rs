@@ -2,27 +2,25 @@
 
 use std::{collections::BTreeSet, fs, path::Path};
 
-use super::{ANSWERED, LOST, Life, Nature, PROBED, SETTLED, TAKEN_OVER, journal};
+use super::{ANSWERED, LOST, Life, Nature, PROBED, SETTLED, TAKEN_OVER, batches, journal};
 use crate::harness::{app::keyed, sidecar::Sidecar, wait::until};
 
 use Nature::{Asked, Keyed, Parking};
 
-/// Statements of the loops that are not about one call between its claim and its record: each repeats by itself.
+/// Statements of the loops that are neither about one call between its claim and its record nor about a batch: each
+/// repeats by itself.
 const OTHER_LOOPS: &[&str] = &[
     "announce sleep",
     "ask the server what it is",
-    "cancel calls of cancelled batches",
     "expire calls",
     "find ordering keys without a head",
     "free calls that wait for a key",
     "give claims back",
-    "let follow-ups go",
+    "keep the database's identity",
     "look at arrived ordered calls",
-    "look at batches",
     "look for lost commits",
     "notify",
     "publish the leaves",
-    "read marks of batches",
     "read resumed leaves",
     "read the database's identity",
     "read the instances",
@@ -31,8 +29,6 @@ const OTHER_LOOPS: &[&str] = &[
     "renew the lease",
     "see whether claiming works",
     "take up untracked calls",
-    "tear batches down",
-    "walk through batches",
 ];
 
 /// The steps that a sidecar has told since it started.
@@ -46,17 +42,19 @@ fn told(sidecar: &Sidecar) -> BTreeSet<String> {
         .collect()
 }
 
-/// Every step of a call's way is one at which a test of `crashes` kills the process.
+/// Every step of a call's or a batch's way is one at which a test of `crashes` kills the process.
 #[tokio::test]
 async fn no_step_is_missing() {
     let mut passed = BTreeSet::new();
     for nature in [Asked, Keyed, Parking] {
         passed.extend(passed_after_a_crash(nature).await);
     }
+    passed.extend(batches::passed(told).await);
     let answered = ANSWERED.iter().map(|(step, _)| step);
     let others = [LOST, SETTLED, PROBED, TAKEN_OVER].into_iter().flatten();
     let listed: BTreeSet<String> = answered
         .chain(others)
+        .chain(batches::STEPS.into_iter().flatten())
         .map(|step| (*step).to_owned())
         .collect();
 

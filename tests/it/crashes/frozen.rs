@@ -4,7 +4,10 @@
 use rustix::process::Signal;
 
 use super::{Life, Nature};
-use crate::harness::{sidecar::Sidecar, wait::until};
+use crate::harness::{
+    sidecar::{Config, Sidecar},
+    wait::until,
+};
 
 use Nature::{Asked, Keyed, Parking};
 
@@ -34,8 +37,8 @@ const LOOKED: [&str; 5] = [
 ];
 
 /// One that has frozen itself there.
-async fn frozen_at(life: &Life, step: &str) -> Sidecar {
-    let starter = life.config.sidecar();
+pub(super) async fn frozen(config: &Config, step: &str) -> Sidecar {
+    let starter = config.sidecar();
     let sidecar = starter.environment("LEAFHOPPER_FREEZE_AT", step).launch();
     until(&format!("it is frozen, {step}"), async || {
         if sidecar.is_stopped() {
@@ -54,7 +57,7 @@ async fn story(nature: Nature, step: &str) -> String {
     if LOOKED.contains(&step) {
         life.loses_an_answer();
     }
-    let frozen = frozen_at(&life, step).await;
+    let frozen = frozen(&life.config, step).await;
     let (other, before) = life.finish().await;
     frozen.signal(Signal::CONT);
     frozen.until_ready().await;

@@ -3,8 +3,9 @@
 //!
 //! The steps are those that the program itself tells (`src/step.rs`): before and after each statement, at each
 //! stage of a request, around each write to `state_dir`. `complete.rs` finds steps that are missing from the
-//! tables here.
+//! tables here and in `batches`, where the batch is what has to come to its end.
 
+mod batches;
 mod complete;
 mod frozen;
 mod journal;
@@ -288,8 +289,8 @@ async fn after_a_lost_answer(nature: Nature, paths: impl IntoIterator<Item = Str
 
 /// What went wrong in these lives. No more are led at once than a busy machine can start in time. Their databases go
 /// after all of them: to drop one blocks this thread, on which others are connecting.
-async fn wrong_of(
-    lives: impl Iterator<Item = impl Future<Output = (Life, Option<String>)>>,
+async fn wrong_of<L>(
+    lives: impl Iterator<Item = impl Future<Output = (L, Option<String>)>>,
 ) -> Vec<String> {
     use futures_util::StreamExt as _;
 

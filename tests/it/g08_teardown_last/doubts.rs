@@ -169,12 +169,13 @@ async fn without_a_compensation_what_is_in_doubt_is_not_sent_again_for_a_cancell
                 .method("PUT")
                 .path("/effects/mute")
                 .key("mute")
+                .set("timeout", "300 milliseconds")
                 .batch(batch),
         )
         .await;
     bed.app.insert(thing("bad").batch(batch)).await;
     bed.app.execute("COMMIT").await;
-    let _sidecar = bed.sidecar("timeout = \"300ms\"").await;
+    let _sidecar = bed.sidecar("concurrency = 2").await;
     until("the call is parked", async || {
         let calls = calls(&bed.app, batch).await;
         if calls[0] == "mute parked no_probe" {

@@ -5,6 +5,7 @@ mod alive;
 mod configurations;
 mod doubts;
 mod ends;
+mod faults;
 mod follow_ups;
 mod incomplete;
 mod late;

@@ -13,8 +13,13 @@ use crate::harness::{
 /// takes PUTs; tells nothing.
 pub(super) const NAMES: [&str; 5] = ["asked", "unique", "keyed", "put", "parking"];
 
-/// Calls whose number is a multiple of this are refused for good.
-pub(super) const REFUSED_EACH: u32 = 50;
+/// Calls whose number is a multiple of this are refused for good, and so are those whose key says so.
+const REFUSED_EACH: u32 = 50;
+pub(super) const REFUSED: &str = "refused";
+
+/// Every leaf undoes what it did; a batch's name in the body is there for the ledger.
+const COMPENSATE: &str = "compensate = { method = \"DELETE\", path = \"/effects/{{ call.key }}\", \
+                          body = { batch = \"{{ call.batch_id }}\" } }";
 
 /// Above what an attempt's write and its effect can be late by: a stopped process (1.5 s), a stalled network
 /// (0.7 s) and a leaf that takes its time (0.9 s), less the time limit of the attempt.
@@ -39,7 +44,8 @@ fn choose(chance: &mut fastrand::Rng, request: &Request) -> Option<Rule> {
         };
     }
     let number = request.key.rsplit(' ').next()?.parse::<u32>().ok()?;
-    let refused = number % REFUSED_EACH == 0;
+    let undoes = request.method == "DELETE";
+    let refused = number % REFUSED_EACH == 0 || request.key.split(' ').any(|word| word == REFUSED);
     let rule = match (refused, request.path.starts_with("/unique")) {
         (true, _) => rule
             .does_nothing()
@@ -48,6 +54,7 @@ fn choose(chance: &mut fastrand::Rng, request: &Request) -> Option<Rule> {
         (false, false) => rule,
     };
     Some(match chance.u32(..100) {
+        0..60 if undoes => return None,
         0..60 => rule.takes(Duration::from_millis(chance.u64(0..4))),
         60..68 => rule.delivers(Delivery::Reset),
         68..72 => rule.delivers(Delivery::Closed),
@@ -71,7 +78,7 @@ pub(super) fn config(database_url: &str, leaf_url: &str) -> Config {
     for name in NAMES {
         let lines = format!(
             "timeout = \"400ms\"\nconcurrency = 24\noutcome = {{ 503 = \"retry\" }}\n\
-             retry = {{ initial = \"20ms\", max = \"200ms\", jitter = 0.5, max_attempts = 1000 }}\n{}",
+             retry = {{ initial = \"20ms\", max = \"200ms\", jitter = 0.5, max_attempts = 1000 }}\n{COMPENSATE}\n{}",
             match name {
                 "unique" => "exists_on = [409]",
                 "keyed" => "idempotency = { header = \"Idempotency-Key\", window = \"2h\" }",

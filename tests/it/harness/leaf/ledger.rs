@@ -144,6 +144,30 @@ impl Ledger {
         standing.map(|effect| effect.undone = true).is_some()
     }
 
+    /// Undoes the effect unless the request's idempotency header is known, and remembers that it did.
+    pub(super) fn undo_once(
+        &mut self,
+        number: usize,
+        idempotency: Option<&(String, Remembers)>,
+        key: &str,
+        reply: impl FnOnce(bool) -> Reply,
+    ) -> Reply {
+        let request = &self.requests[number - 1];
+        let value = idempotency
+            .and_then(|(header, _)| request.header(header))
+            .map(str::to_owned);
+        if let Some(first) = value.as_ref().and_then(|value| self.remembered.get(value)) {
+            self.requests[number - 1].replayed = true;
+            return first.clone();
+        }
+        let undone = self.undo(key);
+        self.requests[number - 1].executed = undone;
+        if undone {
+            self.remember(value, Reply::new(204));
+        }
+        reply(undone)
+    }
+
     /// Executes the request unless its idempotency header is known, and remembers the answer.
     pub(super) fn execute_once(
         &mut self,
@@ -160,6 +184,10 @@ impl Ledger {
             return Executed::Before(first.clone());
         }
         let key = request.key.clone();
+        if request.method == "PUT" {
+            // It takes the place of what is there.
+            while self.undo(&key) {}
+        }
         let effect = self.execute(&key);
         self.requests[number - 1].executed = true;
         // What was executed is remembered as that, also where its first answer came from a broken proxy.

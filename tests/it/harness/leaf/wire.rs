@@ -129,10 +129,10 @@ impl Shared {
                 }),
             ("GET" | "HEAD", None) => Reply::json(200, &json!({})),
             ("DELETE", Some(key)) => {
-                let mut books = self.books();
-                let undone = books.ledger.undo(&key);
-                books.ledger.requests[number - 1].executed = undone;
-                Reply::new(if undone { 204 } else { 404 })
+                let books = &mut *self.books();
+                let idempotency = books.idempotency.as_ref();
+                let reply = |undone| Reply::new(if undone { 204 } else { 404 });
+                books.ledger.undo_once(number, idempotency, &key, reply)
             }
             _ => self.executed(number, request, &Rule::new()),
         }
@@ -143,9 +143,10 @@ impl Shared {
             match (request.method.as_str(), effect_in_path(&request.path)) {
                 ("GET" | "HEAD", _) => rule.reply.clone(),
                 ("DELETE", Some(key)) => {
-                    let mut books = self.books();
-                    books.ledger.requests[number - 1].executed = books.ledger.undo(&key);
-                    rule.reply.clone()
+                    let books = &mut *self.books();
+                    let idempotency = books.idempotency.as_ref();
+                    let reply = |_undone| rule.reply.clone();
+                    books.ledger.undo_once(number, idempotency, &key, reply)
                 }
                 _ => self.executed(number, request, rule),
             }
