@@ -221,6 +221,11 @@ SELECT o.id, o.leaf, o.key, o.method, o.path, o.headers, o.body, o.body_raw, o.c
                 SELECT FROM alive a WHERE a.leaves -> d.leaf -> 'credentials' ? d.credential) THEN 'credential_unknown'
            WHEN EXISTS (SELECT FROM alive a WHERE (a.leaves -> d.leaf ->> 'breaker_open')::boolean
                            OR a.leaves -> d.leaf -> 'blocked' ? coalesce(d.credential, '')) THEN 'breaker_open'
+           -- Its effect stands, and is about to be undone with the batch that owns it.
+           WHEN d.tries > 0 AND d.due_at > now() AND EXISTS (
+                SELECT FROM leafhopper.result x JOIN leafhopper.batch b ON b.id = x.batch_id
+                 WHERE x.leaf = o.leaf AND x.key = o.key AND x.undone_at IS NULL AND x.call_id <> o.id
+                   AND b.state IN ('cancelling', 'compensating')) THEN 'waits_for_key'
            WHEN d.tries > 0 AND d.due_at > now() THEN 'retry'
            WHEN EXISTS (SELECT FROM alive a WHERE (a.leaves -> d.leaf ->> 'rate_limited')::boolean) THEN 'rate_limited'
        END AS reason,

@@ -1,7 +1,7 @@
 -- A person said how to go on after the database changed: what was claimed or pending before may have been
 -- executed (probe) or was not (resend).
 -- Caller:      store/operator/leaves.rs, after act_note.sql
--- Index:       origin_pkey
+-- Index:       origin_pkey, setting_pkey
 -- Locks:       all live calls
 -- Repeatable:  yes
 -- $1 bool whether these calls may have been executed
@@ -10,6 +10,11 @@ WITH origin AS (
     UPDATE leafhopper.origin
        SET changed_at = NULL, change = NULL, system_identifier = $2, timeline = $3, database_name = $4,
            database_oid = $5
+),
+-- What was lost can have undone effects: whatever undoes one from before now is asked about first.
+asked AS (
+    INSERT INTO leafhopper.setting (name, value) SELECT 'effects_asked_before', clock_timestamp()::text WHERE $1
+    ON CONFLICT (name) DO UPDATE SET value = EXCLUDED.value
 ),
 dead AS MATERIALIZED (
     SELECT d.call_id FROM leafhopper.dispatch d

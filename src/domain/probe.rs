@@ -142,6 +142,8 @@ pub struct Asked {
     pub unclear: u32,
     /// So many of them park the call.
     pub max_probes: u32,
+    /// Sending the call twice does what sending it once does.
+    pub repeatable: bool,
 }
 
 /// What follows for the call.
@@ -186,6 +188,10 @@ pub fn after_undo(verdict: &Verdict, asked: &Asked) -> AfterProbe {
             body: Body::None,
             weak: false,
         },
+        // What is refunded can still be there to be seen: without an expression, that says nothing.
+        Verdict::Found { weak: true, .. } if !asked.repeatable => {
+            AfterProbe::Park(ParkReason::ProbeUnclear)
+        }
         Verdict::Found { .. } => AfterProbe::NotExecuted,
         Verdict::Unclear { .. } | Verdict::Unaskable(_) => after(verdict, asked),
     }
@@ -244,6 +250,7 @@ mod tests {
             until_settled: Duration::ZERO,
             unclear: 1,
             max_probes: 3,
+            repeatable: false,
         }
     }
 
@@ -355,6 +362,34 @@ mod tests {
             after(&judge(&unsendable, None, &json!({})), &asked()),
             AfterProbe::Park(ParkReason::Template)
         );
+    }
+
+    #[test]
+    fn what_is_still_there_is_undone_again_where_that_is_sure_or_does_no_harm() {
+        let found = |weak| Verdict::Found {
+            body: Body::Whole,
+            weak,
+        };
+        let repeatable = Asked {
+            repeatable: true,
+            ..asked()
+        };
+        let park = AfterProbe::Park(ParkReason::ProbeUnclear);
+        assert_eq!(after_undo(&found(true), &asked()), park);
+        assert_eq!(after_undo(&found(false), &asked()), AfterProbe::NotExecuted);
+        assert_eq!(
+            after_undo(&found(true), &repeatable),
+            AfterProbe::NotExecuted
+        );
+        // Neither answer counts before the attempt has settled.
+        let wait = Duration::from_secs(7);
+        let early = Asked {
+            until_settled: wait,
+            ..asked()
+        };
+        for verdict in [found(true), found(false), Verdict::Absent] {
+            assert_eq!(after_undo(&verdict, &early), AfterProbe::Again(wait));
+        }
     }
 
     #[test]

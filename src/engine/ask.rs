@@ -12,9 +12,9 @@ use super::{
     recorder::{stored_body, stored_headers, stored_text},
 };
 use crate::{
-    config::{Probe, Retry, duration_of},
+    config::{Leaf, Probe, duration_of},
     domain::{
-        decision::ParkReason,
+        decision::{ParkReason, is_idempotent},
         evidence::{Answer, Evidence, NotSent},
         outcome::Trouble,
         probe::{AfterProbe, Asked, Body, Verdict, after, after_undo, judge},
@@ -64,7 +64,7 @@ pub(super) async fn ask(context: Shared, lane: Arc<Lane>, question: Question, sl
             let evidence = exchange(&context, &lane, &probe.method, path, &call).await;
             listen_to(&context, &lane, call.credential.as_deref(), &evidence);
             let verdict = judge(&evidence, probe.found.as_deref(), &call.seen);
-            judged(&doubt, &call, &probe, evidence, &verdict, &leaf.retry)
+            judged(&doubt, &call, &probe, evidence, &verdict, leaf)
         }
     };
     let (next, unclear, status, history, said) = record;
@@ -208,8 +208,9 @@ fn judged(
     probe: &Probe,
     evidence: Evidence,
     verdict: &Verdict,
-    retry: &Retry,
+    leaf: &Leaf,
 ) -> Judged {
+    let retry = &leaf.retry;
     let counts = matches!(verdict, Verdict::Unclear { counts: true, .. });
     let unclear = u32::from(counts);
     let asked = Asked {
@@ -220,6 +221,7 @@ fn judged(
             Err(ahead) => probe.settle + ahead,
         },
         unclear: doubt.unclear + unclear,
+        repeatable: is_idempotent(&doubt.method) || leaf.idempotency.is_some(),
         max_probes: probe.max_probes,
     };
     let status = match &evidence {

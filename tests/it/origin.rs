@@ -327,3 +327,48 @@ async fn going_on_with_probe_asks_before_anything_that_was_pending_is_sent() {
     assert_eq!(later, [json!({"state": "pending", "attempts": 0})]);
     assert!(bed.leaf.requests("later").is_empty());
 }
+
+/// The teardown had begun in what was lost; its calls are the sidecar's own, so nobody inserts them again.
+#[tokio::test]
+async fn what_undoes_an_effect_from_before_the_change_is_asked_about_first() {
+    let bed = Bed::new().await;
+    let lines = "retry = { initial = \"20ms\", max = \"50ms\" }\n\
+         compensate = { method = \"POST\", path = \"/refunds\", body = { key = \"refund of {{ call.key }}\" } }";
+    let config = bed.config(lines).probe("leaf", "settle = \"50ms\"");
+    let mut first = config.start().await;
+    let batch = uuid::Uuid::new_v4();
+    bed.app
+        .execute(&format!(
+            "INSERT INTO leafhopper.batch (id, sealed) VALUES ('{batch}', false)"
+        ))
+        .await;
+    for key in ["undone", "stands"] {
+        let id = bed.app.insert(named(key).batch(batch)).await;
+        bed.app.until_state(id, "confirmed").await;
+    }
+    first.stop().await;
+    bed.leaf.always().key("undone").method("GET").refuses(404);
+    bed.app
+        .execute("UPDATE leafhopper.origin SET changed_at = now(), change = 'it was restored'")
+        .await;
+    let resume = ["resume", "--all", "--as", "probe", "--reason", "looked"];
+    let said = config.sidecar().command(&resume).await;
+    assert!(said.status.success(), "{said:?}");
+    bed.app
+        .execute(&format!(
+            "SELECT leafhopper.cancel_batch('{batch}', 'withdrawn')"
+        ))
+        .await;
+    let _second = config.start().await;
+    until("the teardown is over", async || {
+        let rows = bed.app.rows("SELECT * FROM leafhopper.batch").await;
+        if rows[0]["state"] == "cancelled" {
+            Ok(())
+        } else {
+            Err(rows)
+        }
+    })
+    .await;
+    assert_eq!(bed.leaf.requests("refund of undone").len(), 0);
+    assert_eq!(bed.leaf.requests("refund of stands").len(), 1);
+}

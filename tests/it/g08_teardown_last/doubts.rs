@@ -8,7 +8,7 @@ use super::{UNDOES, calls, thing, undone, unsealed, until_batch, until_finished}
 use crate::harness::{
     Bed,
     app::call,
-    leaf::Gate,
+    leaf::{Gate, Remembers},
     sidecar::Config,
     wait::{holds_for, until},
 };
@@ -117,10 +117,7 @@ async fn a_parked_call_holds_the_teardown_until_somebody_says_what_is_true() {
 #[tokio::test]
 async fn where_the_leaf_honours_the_key_and_the_effect_can_be_undone_the_resend_is_the_question() {
     let bed = Bed::new().await;
-    bed.leaf.honours(
-        "Idempotency-Key",
-        crate::harness::leaf::Remembers::Successes,
-    );
+    bed.leaf.honours("Idempotency-Key", Remembers::Successes);
     let gate = Gate::closed();
     bed.leaf
         .always()
@@ -226,6 +223,54 @@ async fn a_compensation_in_doubt_is_asked_about_the_other_way_round() {
         (&word[0]["source"], &word[0]["status"]),
         (&"adopted".into(), &404.into())
     );
+}
+
+/// A payment that is refunded is still a payment that the leaf shows.
+#[tokio::test]
+async fn what_undoes_by_an_effect_of_its_own_is_not_sent_twice_because_something_is_there() {
+    for (dedups, sent) in [(false, 1), (true, 2)] {
+        let bed = Bed::new().await;
+        bed.leaf.honours("idempotency-key", Remembers::Successes);
+        let first = bed.leaf.always().key("refund of k").times(1);
+        first.resets();
+        let lines = UNDOES.replace(
+            "method = \"DELETE\", path = \"/effects/{{ call.key }}\"",
+            "method = \"POST\", path = \"/refunds\", body = { key = \"refund of {{ call.key }}\" }",
+        );
+        let probe = "[leaf.leaf.probe]\npath = \"/effects/{{ call.key }}\"\nsettle = \"50ms\"";
+        let config = bed.config(&lines).toml(probe);
+        let config = if dedups {
+            config.toml("[leaf.leaf.idempotency]\nheader = \"Idempotency-Key\"\nwindow = \"24h\"")
+        } else {
+            config
+        };
+        let _sidecar = config.start().await;
+        let batch = unsealed(&bed.app).await;
+        let id = bed.app.insert(thing("k").batch(batch)).await;
+        bed.app.until_state(id, "confirmed").await;
+        bed.app
+            .execute(&format!(
+                "SELECT leafhopper.cancel_batch('{batch}', 'withdrawn')"
+            ))
+            .await;
+        if !dedups {
+            until("somebody has to say", async || {
+                let calls = calls(&bed.app, batch).await;
+                if calls == ["k confirmed", "k:undo:1 parked probe_unclear"] {
+                    Ok(())
+                } else {
+                    Err(calls)
+                }
+            })
+            .await;
+            bed.app
+                .execute("SELECT leafhopper.confirm('leaf', 'k:undo:1')")
+                .await;
+        }
+        until_finished(&bed.app, batch, "cancelled").await;
+        assert_eq!(bed.leaf.requests("refund of k").len(), sent);
+        assert_eq!(bed.leaf.effects("refund of k"), 1);
+    }
 }
 
 /// The leaf answers by what it was before the effect, as one with several replicas does for a while.
