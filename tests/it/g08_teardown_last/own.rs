@@ -2,43 +2,17 @@
 //! another batch builds on meanwhile.
 
 use serde_json::json;
-use uuid::Uuid;
 
-use super::{UNDOES, calls, thing, undone, unsealed, until_batch, until_finished};
+use super::{
+    UNDOES, calls, confirmed, thing, undone, unsealed, until_batch, until_finished, until_undoing,
+    withdraw,
+};
 use crate::harness::{
     Bed,
     app::{App, call},
     leaf::Gate,
     wait::until,
 };
-
-async fn withdraw(app: &App, batch: Uuid) {
-    let sql = format!("SELECT leafhopper.cancel_batch('{batch}', 'withdrawn')");
-    app.execute(&sql).await;
-}
-
-/// A batch of which these calls are confirmed, one after the other.
-async fn confirmed(bed: &Bed, keys: &[&str]) -> Uuid {
-    let batch = unsealed(&bed.app).await;
-    for key in keys {
-        let id = bed.app.insert(thing(key).batch(batch)).await;
-        bed.app.until_state(id, "confirmed").await;
-    }
-    batch
-}
-
-/// Waits until the undoing of this key's first effect is in that state; gives its id.
-async fn until_undoing(bed: &Bed, key: &str, state: &str) -> i64 {
-    let sql = format!("SELECT id, state FROM leafhopper.call WHERE key = '{key}:undo:1'");
-    until(&format!("the undoing of {key} is {state}"), async || {
-        let rows = bed.app.rows(&sql).await;
-        match rows.first() {
-            Some(row) if row["state"] == state => Ok(row["id"].as_i64().unwrap()),
-            _ => Err(rows),
-        }
-    })
-    .await
-}
 
 /// A request that changes nothing may be answered with what somebody else has made.
 #[tokio::test]
