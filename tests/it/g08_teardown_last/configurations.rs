@@ -6,8 +6,8 @@ use std::time::Duration;
 use uuid::Uuid;
 
 use super::{
-    UNDOES, calls, reread, row, thing, undone, unsealed, until_finished, until_gone,
-    until_no_mark_is_left, withdraw,
+    UNDOES, calls, confirmed, reread, row, thing, undone, unsealed, until_finished, until_gone,
+    until_no_mark_is_left, until_undoing, withdraw,
 };
 use crate::harness::{
     Bed,
@@ -110,4 +110,46 @@ async fn in_any_order_what_nobody_here_can_undo_holds_no_other() {
     let _second = bed.sidecar(UNDOES).await;
     until_gone(&bed, "older", batch).await;
     assert_eq!(row(&bed.app, batch).await["state"], "compensating");
+}
+
+#[tokio::test]
+async fn a_call_waits_for_an_undoing_that_has_begun_whatever_is_configured_by_then() {
+    let bed = Bed::new().await;
+    bed.leaf.always().key("k").method("DELETE").refuses(403);
+    let sidecar = bed.sidecar(UNDOES).await;
+    let batch = confirmed(&bed, &["k"]).await;
+    withdraw(&bed.app, batch).await;
+    let undoing = until_undoing(&bed, "k", "failed").await;
+    reread(&sidecar, &bed.config("concurrency = 8")).await;
+    let again = bed.app.insert(thing("k")).await;
+    until("it waits", async || {
+        let call = bed.app.call(again).await;
+        if call["reason"] == "retry" {
+            Ok(())
+        } else {
+            Err(call)
+        }
+    })
+    .await;
+    let waive = format!("SELECT leafhopper.waive({undoing}, 'it stays')");
+    bed.app.execute(&waive).await;
+    bed.app.until_state(again, "confirmed").await;
+    assert_eq!(bed.leaf.effects("k"), 1);
+}
+
+#[tokio::test]
+async fn what_was_waived_is_left_to_nobody_where_its_leaf_is_gone() {
+    let bed = Bed::new().await;
+    bed.leaf.always().key("k").method("DELETE").refuses(403);
+    let mut knows = bed.sidecar(UNDOES).await;
+    let batch = confirmed(&bed, &["k"]).await;
+    withdraw(&bed.app, batch).await;
+    let undoing = until_undoing(&bed, "k", "failed").await;
+    knows.stop().await;
+    let other = Config::new(&bed.database.url).leaf("other", &bed.leaf.url(), "");
+    let _other = other.start().await;
+    let waive = format!("SELECT leafhopper.waive({undoing}, 'it stays')");
+    bed.app.execute(&waive).await;
+    until_finished(&bed.app, batch, "cancelled").await;
+    until_no_mark_is_left(&bed.app).await;
 }
