@@ -326,3 +326,47 @@ async fn in_any_order_one_that_fails_holds_no_other() {
         .await;
     until_finished(&bed.app, batch, "cancelled").await;
 }
+
+/// It can be made, but not stored: no jsonb holds a NUL.
+#[tokio::test]
+async fn in_any_order_a_request_that_can_t_be_stored_parks_its_own_effect_alone() {
+    let bed = Bed::new().await;
+    let _sidecar = bed.sidecar(UNDOES).await;
+    let batch = unsealed(&bed.app).await;
+    bed.app
+        .execute(&format!(
+            "UPDATE leafhopper.batch SET undo_order = 'any' WHERE id = '{batch}'"
+        ))
+        .await;
+    let nul = json!({ "method": "POST", "path": "/undo", "body": { "text": "{{ '\\u0000' }}" } });
+    for call in [thing("a"), thing("b").set("compensate", nul), thing("c")] {
+        let id = bed.app.insert(call.batch(batch)).await;
+        bed.app.until_state(id, "confirmed").await;
+    }
+    withdraw(&bed.app, batch).await;
+    until("the others are undone", async || {
+        let mut calls = calls(&bed.app, batch).await;
+        calls.sort();
+        let expected = [
+            "a confirmed",
+            "a:undo:1 confirmed",
+            "b confirmed",
+            "b:undo:1 parked template",
+            "c confirmed",
+            "c:undo:1 confirmed",
+        ];
+        if calls == expected {
+            Ok(())
+        } else {
+            Err(calls)
+        }
+    })
+    .await;
+    let compensation = id_of(&bed, "b:undo:1").await;
+    let error = bed.app.call(compensation).await["last_error"].clone();
+    let error = error.as_str().unwrap();
+    assert!(
+        error.starts_with("its compensation: the database refuses it: "),
+        "{error}"
+    );
+}
