@@ -60,12 +60,8 @@ CREATE FUNCTION leafhopper.batch_reason(b leafhopper.batch) RETURNS text
                       WHERE d.batch_id = b.id AND d.run_when = 'batch_failed' AND d.undoes IS NOT NULL AND d.state = 'pending'
                         AND d.leaf <> ALL (known.leaves))
           -- What the leaf's configuration says of it is not to be had.
-          OR EXISTS (SELECT FROM leafhopper.result r JOIN leafhopper.outbox o ON o.id = r.call_id
-                      WHERE r.batch_id = b.id AND r.undone_at IS NULL AND r.key !~ ':undo:[0-9]+$'
-                        AND r.leaf <> ALL (known.leaves) AND o.run_when = 'ready' AND o.compensate IS NULL
-                        AND NOT EXISTS (SELECT FROM leafhopper.outbox c
-                                         WHERE c.leaf = r.leaf AND c.key = r.key || ':undo:' || r.generation
-                                           AND c.undoes IS NOT NULL))
+          OR EXISTS (SELECT FROM leafhopper.effect e
+                      WHERE e.batch_id = b.id AND e.undone_by = 'leaf' AND e.leaf <> ALL (known.leaves))
             THEN 'leaf_unknown'
     END
       FROM (SELECT ARRAY(SELECT DISTINCT jsonb_object_keys(i.leaves) FROM leafhopper.instance i
@@ -928,6 +924,10 @@ CREATE VIEW leafhopper.call AS
             WHEN (EXISTS ( SELECT
                FROM alive a
               WHERE ((((a.leaves -> d.leaf) ->> 'breaker_open'::text))::boolean OR (((a.leaves -> d.leaf) -> 'blocked'::text) ? COALESCE(d.credential, ''::text))))) THEN 'breaker_open'::text
+            WHEN ((d.tries > 0) AND (d.due_at > now()) AND (EXISTS ( SELECT
+               FROM (leafhopper.result x
+                 JOIN leafhopper.batch b ON ((b.id = x.batch_id)))
+              WHERE ((x.leaf = o.leaf) AND (x.key = o.key) AND (x.undone_at IS NULL) AND (x.call_id <> o.id) AND (b.state = ANY (ARRAY['cancelling'::text, 'compensating'::text])))))) THEN 'waits_for_key'::text
             WHEN ((d.tries > 0) AND (d.due_at > now())) THEN 'retry'::text
             WHEN (EXISTS ( SELECT
                FROM alive a
@@ -1002,6 +1002,29 @@ CREATE VIEW leafhopper.call AS
             w.holder) waits);
 
 COMMENT ON VIEW leafhopper.call IS 'One row for each call, with where it stands and why.';
+
+CREATE VIEW leafhopper.effect AS
+ SELECT r.batch_id,
+    r.call_id,
+    r.leaf,
+    r.key,
+    r.generation,
+    r.seq,
+    r.weak,
+    r.confirmed_at,
+    o.compensate,
+    c.id AS compensation,
+        CASE
+            WHEN (f.reason = 'waived'::text) THEN NULL::text
+            WHEN ((o.compensate IS NOT NULL) OR (c.id IS NOT NULL)) THEN 'row'::text
+            WHEN (o.method <> ALL (ARRAY['GET'::text, 'HEAD'::text])) THEN 'leaf'::text
+            ELSE NULL::text
+        END AS undone_by
+   FROM (((leafhopper.result r
+     JOIN leafhopper.outbox o ON (((o.id = r.call_id) AND (o.run_when = 'ready'::text))))
+     LEFT JOIN leafhopper.outbox c ON (((c.leaf = r.leaf) AND (c.key = ((r.key || ':undo:'::text) || r.generation)) AND (c.undoes IS NOT NULL))))
+     LEFT JOIN leafhopper.finished f ON ((f.call_id = c.id)))
+  WHERE ((r.batch_id IS NOT NULL) AND (r.undone_at IS NULL) AND (r.key !~ ':undo:[0-9]+$'::text));
 
 CREATE TABLE leafhopper.operator_action (
     id bigint NOT NULL,

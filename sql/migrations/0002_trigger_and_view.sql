@@ -153,6 +153,21 @@ LANGUAGE sql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
                       AND a.status IS NOT DISTINCT FROM is_told.status AND a.error IS NOT DISTINCT FROM is_told.error)
 $$;
 
+-- The effects of batches that stand: of each result of a 'ready' call, what undoes it, should its batch fail. That is its own
+-- row (or has begun), else its leaf, if that has a compensation; NULL where nothing does: a request that changes nothing has
+-- no effect that the leaf's could undo, and what somebody has waived is let stand.
+CREATE VIEW leafhopper.effect AS
+SELECT r.batch_id, r.call_id, r.leaf, r.key, r.generation, r.seq, r.weak, r.confirmed_at, o.compensate,
+       c.id AS compensation,
+       CASE WHEN f.reason = 'waived' THEN NULL
+            WHEN o.compensate IS NOT NULL OR c.id IS NOT NULL THEN 'row'
+            WHEN o.method NOT IN ('GET', 'HEAD') THEN 'leaf' END AS undone_by
+  FROM leafhopper.result r
+  JOIN leafhopper.outbox o ON o.id = r.call_id AND o.run_when = 'ready'
+  LEFT JOIN leafhopper.outbox c ON c.leaf = r.leaf AND c.key = r.key || ':undo:' || r.generation AND c.undoes IS NOT NULL
+  LEFT JOIN leafhopper.finished f ON f.call_id = c.id
+ WHERE r.batch_id IS NOT NULL AND r.undone_at IS NULL AND r.key !~ ':undo:[0-9]+$';
+
 -- Since when a batch is where it should not stay: stuck, once that is longer ago than stuck_after.
 CREATE FUNCTION leafhopper.batch_waits_since(b leafhopper.batch) RETURNS timestamptz
 LANGUAGE sql IMMUTABLE
@@ -178,12 +193,8 @@ LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
                       WHERE d.batch_id = b.id AND d.run_when = 'batch_failed' AND d.undoes IS NOT NULL AND d.state = 'pending'
                         AND d.leaf <> ALL (known.leaves))
           -- What the leaf's configuration says of it is not to be had.
-          OR EXISTS (SELECT FROM leafhopper.result r JOIN leafhopper.outbox o ON o.id = r.call_id
-                      WHERE r.batch_id = b.id AND r.undone_at IS NULL AND r.key !~ ':undo:[0-9]+$'
-                        AND r.leaf <> ALL (known.leaves) AND o.run_when = 'ready' AND o.compensate IS NULL
-                        AND NOT EXISTS (SELECT FROM leafhopper.outbox c
-                                         WHERE c.leaf = r.leaf AND c.key = r.key || ':undo:' || r.generation
-                                           AND c.undoes IS NOT NULL))
+          OR EXISTS (SELECT FROM leafhopper.effect e
+                      WHERE e.batch_id = b.id AND e.undone_by = 'leaf' AND e.leaf <> ALL (known.leaves))
             THEN 'leaf_unknown'
     END
       FROM (SELECT ARRAY(SELECT DISTINCT jsonb_object_keys(i.leaves) FROM leafhopper.instance i

@@ -13,9 +13,7 @@ SELECT s.id, s.name, s.state, s.reason, s.stuck, s.standing, s.calls::text AS ca
                coalesce(leafhopper.batch_waits_since(b)
                         < now() - (SELECT value::interval FROM leafhopper.setting WHERE name = 'stuck_after'), false) AS stuck,
                c.calls,
-               (SELECT count(*) FROM leafhopper.result r JOIN leafhopper.outbox o ON o.id = r.call_id
-                 WHERE r.batch_id = u.id AND r.undone_at IS NULL AND r.key !~ ':undo:[0-9]+$'
-                   AND o.run_when = 'ready') AS standing,
+               (SELECT count(*) FROM leafhopper.effect e WHERE e.batch_id = u.id) AS standing,
                coalesce(b.allow_failures, false) AS allow_failures, coalesce(b.sealed, true) AS sealed,
                coalesce(b.undo_order, 'newest_first') AS undo_order, coalesce(b.created_at, c.first_at) AS created_at,
                b.changed_at, b.idle_since, b.last_phase_at, b.finished_at, u.place

@@ -1,6 +1,6 @@
 -- End waiting calls whose deadline has passed (expired) or that were tried for too long (failed, gave_up).
 -- Caller:      store/sweep.rs, from engine/expirer.rs; for every leaf, known or not, paused or not
--- Index:       dispatch_ends
+-- Index:       dispatch_ends, batch_pkey
 -- Locks:       the ended rows; skips rows that another transaction holds
 -- What was pending when the database lost commits may have been executed: it is asked about first.
 -- Repeatable:  yes

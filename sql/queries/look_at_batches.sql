@@ -31,17 +31,13 @@ seen AS MATERIALIZED (
                 WHERE f.batch_id = n.id AND f.state <> 'confirmed' AND o.run_when = 'ready') AS has_failures,
            -- Confirmed after the teardown.
            n.state = 'cancelled' AND EXISTS (
-               SELECT FROM leafhopper.result r JOIN leafhopper.outbox o ON o.id = r.call_id
-                WHERE r.batch_id = n.id AND r.undone_at IS NULL AND r.key !~ ':undo:[0-9]+$' AND o.run_when = 'ready'
-                  AND (o.compensate IS NOT NULL OR o.method NOT IN ('GET', 'HEAD') AND r.leaf = ANY ($5::text[]))
-                  AND NOT EXISTS (SELECT FROM leafhopper.outbox c JOIN leafhopper.finished f ON f.call_id = c.id
-                                   WHERE c.leaf = r.leaf AND c.key = r.key || ':undo:' || r.generation
-                                     AND c.undoes IS NOT NULL AND f.reason = 'waived')) AS undoable,
+               SELECT FROM leafhopper.effect e
+                WHERE e.batch_id = n.id
+                  AND (e.undone_by = 'row' OR e.undone_by = 'leaf' AND e.leaf = ANY ($5::text[]))) AS undoable,
            -- Whether it has a compensation is not this instance's to say.
            n.state = 'cancelled' AND EXISTS (
-               SELECT FROM leafhopper.result r JOIN leafhopper.outbox o ON o.id = r.call_id
-                WHERE r.batch_id = n.id AND r.undone_at IS NULL AND r.key !~ ':undo:[0-9]+$' AND o.run_when = 'ready'
-                  AND o.compensate IS NULL AND o.method NOT IN ('GET', 'HEAD') AND r.leaf <> ALL ($6::text[])) AS others
+               SELECT FROM leafhopper.effect e
+                WHERE e.batch_id = n.id AND e.undone_by = 'leaf' AND e.leaf <> ALL ($6::text[])) AS others
       FROM named n
 ),
 decided AS MATERIALIZED (

@@ -70,6 +70,8 @@ moved AS (
            resend = o.state = 'in_doubt' AND o.resend AND o.cancel_requested IS NULL,
            in_doubt_since = CASE WHEN o.state = 'pending' THEN NULL ELSE coalesce(d.in_doubt_since, clock_timestamp()) END,
            crashes = 0, probes = 0,
+           -- It waits for another batch's teardown, which can be a person's affair: that is nothing to give up on.
+           give_up_at = CASE WHEN o.kind <> 'wait' THEN d.give_up_at END,
            exists_said = o.kind = 'exists',
            -- The attempt's end is on record: from here on an absence can settle.
            alive_until = clock_timestamp(),

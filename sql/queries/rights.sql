@@ -13,7 +13,9 @@ SELECT format('%s on leafhopper.%s', p.privilege, t.name)
  CROSS JOIN unnest('{SELECT,INSERT,UPDATE,DELETE}'::text[]) AS p (privilege)
  WHERE NOT has_table_privilege('leafhopper.' || t.name, p.privilege)
  UNION ALL
-SELECT 'SELECT on leafhopper.call' WHERE NOT has_table_privilege('leafhopper.call', 'SELECT')
+SELECT format('SELECT on leafhopper.%s', v.name)
+  FROM unnest('{call,effect}'::text[]) AS v (name)
+ WHERE NOT has_table_privilege('leafhopper.' || v.name, 'SELECT')
  UNION ALL
 SELECT 'UPDATE on the sequence leafhopper.sleeping_until'
  WHERE NOT has_sequence_privilege('leafhopper.sleeping_until', 'UPDATE')

@@ -28,24 +28,22 @@ waits AS MATERIALIZED (
                            ELSE true END
 ),
 effect AS MATERIALIZED (
-    SELECT r.call_id, r.leaf, r.key, r.generation, r.seq, r.confirmed_at, r.weak, o.compensate IS NOT NULL AS own_compensate,
+    SELECT e.call_id, e.leaf, e.key, e.generation, e.seq, e.confirmed_at, e.weak, e.compensate IS NOT NULL AS own_compensate,
            EXISTS (SELECT FROM leafhopper.instance i
-                    WHERE i.heartbeat_at + i.lease > now() AND i.leaves ? r.leaf) AS leaf_known,
-           c.id AS compensation, coalesce(d.state, f.state) AS compensation_state,
+                    WHERE i.heartbeat_at + i.lease > now() AND i.leaves ? e.leaf) AS leaf_known,
+           e.compensation, coalesce(d.state, f.state) AS compensation_state,
            coalesce(d.reason, f.reason) AS compensation_reason, coalesce(d.last_error, f.last_error) AS compensation_error,
            coalesce(d.last_status, f.last_status) AS compensation_status,
            CASE WHEN f.reason = 'waived' THEN
                (SELECT a.reason FROM leafhopper.operator_action a
-                 WHERE a.call_id = c.id AND a.action = 'waive' ORDER BY a.id DESC LIMIT 1)
+                 WHERE a.call_id = e.compensation AND a.action = 'waive' ORDER BY a.id DESC LIMIT 1)
            END AS waived_because
-      FROM leafhopper.result r
-      JOIN leafhopper.outbox o ON o.id = r.call_id
-      LEFT JOIN leafhopper.outbox c ON c.leaf = r.leaf AND c.key = r.key || ':undo:' || r.generation AND c.undoes IS NOT NULL
-      LEFT JOIN leafhopper.dispatch d ON d.call_id = c.id
-      LEFT JOIN leafhopper.finished f ON f.call_id = c.id
-     WHERE r.batch_id = $1 AND r.undone_at IS NULL AND r.key !~ ':undo:[0-9]+$' AND o.run_when = 'ready'
+      FROM leafhopper.effect e
+      LEFT JOIN leafhopper.dispatch d ON d.call_id = e.compensation
+      LEFT JOIN leafhopper.finished f ON f.call_id = e.compensation
+     WHERE e.batch_id = $1
      -- What waits for a person comes first.
-     ORDER BY coalesce(d.state = 'parked' OR f.state = 'failed', false) DESC, r.seq DESC
+     ORDER BY coalesce(d.state = 'parked' OR f.state = 'failed', false) DESC, e.seq DESC
      LIMIT $2
 )
 SELECT EXISTS (SELECT FROM leafhopper.finished f WHERE f.batch_id = $1 AND f.fails_batch) AS announced,

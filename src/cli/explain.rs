@@ -49,6 +49,7 @@ const SHOW_OTHER: &[&str] = &["leafhopper show {other}"];
 
 /// A reason of this table alone: the contract's view has none for it.
 const NOT_BEFORE: &str = "(not yet)";
+const NOT_SENT: &str = "(not sent)";
 const OVERDUE: &str = "(overdue)";
 const LEASE_OVER: &str = "(lease over)";
 const HEAD_ENDED: &str = "(head ended)";
@@ -77,6 +78,7 @@ const LINES: &[Line] = &[
     line("pending", "waits_for_batch", "It is a follow-up of its batch: it is sent {when}.", SHOW_BATCH),
     line("pending", UNDO_REMADE, "Its request is made anew, of what is configured by now: by an instance that knows leaf {leaf}, when it next looks at the batch.", SHOW_BATCH),
     line("pending", "batch_cancelled", "Its batch is cancelled, and so will this call be within moments, without being sent.", SHOW_BATCH),
+    line("pending", NOT_SENT, "Nothing was sent for it yet: what stands for its key is about to be undone, or a request of the key's former effect can still arrive, or the leaf could not be called just then. It is looked at again in {due}.", &[]),
     line("pending", "retry", "The last attempt did not get through and had no effect. The next one is due in {due}.", &[]),
     line("pending", "database_changed", "The database is not the one that it was: it was restored, cloned, or lost commits. Nothing is sent until a person says how to go on.", &["leafhopper resume --all --as probe --reason '…'", "leafhopper resume --all --as resend --reason '…'"]),
     line("pending", "untracked", "It was inserted without the table's trigger (session_replication_role = replica). A running instance finds such rows in a slow sweep.", &[]),
@@ -115,6 +117,8 @@ const LINES: &[Line] = &[
 pub(crate) struct Around {
     /// Seconds until it is looked at next.
     pub(crate) due_in: Option<f64>,
+    /// No attempt of it is on record.
+    pub(crate) unsent: bool,
     /// If it has failed it may be retried.
     pub(crate) may_run_again: bool,
     /// The head that it waits for has ended without a confirmation.
@@ -128,6 +132,7 @@ pub(crate) fn explain(details: &Details) -> Explanation {
     let ended = |head: &CallRow| matches!(head.state.as_str(), "failed" | "cancelled" | "expired");
     let around = Around {
         due_in: details.due_in,
+        unsent: details.call.attempts == 0 && details.attempts == "[]",
         may_run_again: details.may_run_again,
         head_ended: details.waits_for.as_ref().is_some_and(ended),
         holds_others: details.holds_others,
@@ -222,6 +227,7 @@ fn refined<'a>(call: &CallRow, around: Around, reason: &'a str) -> &'a str {
     match (call.state.as_str(), reason) {
         ("pending", "") if around.due_in.is_some_and(|due| due > 0.0) => NOT_BEFORE,
         ("pending", "") if call.stuck => OVERDUE,
+        ("pending", "retry") if around.unsent => NOT_SENT,
         ("pending", "waits_for_order") if around.head_ended => HEAD_ENDED,
         ("pending", "waits_for_batch") if undoes => UNDO_REMADE,
         ("dispatching", "") if call.stuck => LEASE_OVER,
@@ -354,6 +360,17 @@ mod tests {
                 assert!(!text.contains('{') && !text.contains('}'), "{text}");
             }
         }
+    }
+
+    #[test]
+    fn no_attempt_is_said_to_have_failed_where_none_was_made() {
+        let mut details = details("pending", Some("retry"));
+        assert!(explain(&details).why.starts_with("The last attempt"));
+        details.call.attempts = 0;
+        assert!(explain(&details).why.starts_with("Nothing was sent"));
+        // One that was refused a connection spends none, and is on record.
+        details.attempts = "[{}]".to_owned();
+        assert!(explain(&details).why.starts_with("The last attempt"));
     }
 
     #[test]

@@ -84,7 +84,7 @@ fn because(details: &BatchDetails) -> String {
     let first = details.first_end.as_deref().and_then(Fields::read);
     match first {
         Some(first) if first.cell("reason") != "batch_cancelled" => format!(
-            " since call {} {} ({})",
+            " because call {} {} ({})",
             first.cell("id"),
             match first.cell("state").as_str() {
                 "failed" => "failed",

@@ -65,9 +65,9 @@ pub struct Prior {
 /// What says how an effect is undone.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum UndoneBy {
-    /// Its row.
+    /// Its row; or its undoing has begun.
     Row,
-    /// Its leaf, if that does.
+    /// Its leaf, if that has a compensation.
     Leaf,
 }
 

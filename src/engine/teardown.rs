@@ -25,6 +25,9 @@ use crate::{
 /// So many batches in one transaction.
 const GROUP: usize = 8;
 
+/// Of one batch that undoes in any order, so many effects at once: their results are in memory together.
+const EFFECTS: usize = 16;
+
 /// What the configuration says of leaves, by now.
 pub(super) fn leaves(context: &Shared) -> Leaves {
     let mut leaves = Leaves::default();
@@ -40,40 +43,52 @@ pub(super) fn leaves(context: &Shared) -> Leaves {
 /// Begins to undo what is to be undone next of these batches.
 pub(super) async fn tear_down(context: &Shared, batches: &[Uuid]) -> Result<(), StoreError> {
     for group in batches.chunks(GROUP) {
-        match one_group(context, group, None).await {
+        match begin(context, group, EFFECTS, None).await {
             Err(error) if error.is_contention() || error.is_content() => {}
-            torn_down => {
-                torn_down?;
+            begun => {
+                begun?;
                 continue;
             }
         }
         for batch in group {
-            let alone = std::slice::from_ref(batch);
-            let mut torn_down = one_group(context, alone, None).await;
-            if let Err(error) = &torn_down
-                && error.is_content()
-            {
-                let flaw = format!("the database refuses it: {}", error.cause());
-                torn_down = one_group(context, alone, Some(&flaw)).await;
-            }
-            match torn_down {
+            match begin_alone(context, std::slice::from_ref(batch)).await {
                 // Somebody holds it: the next walk's.
                 Err(error) if error.is_contention() => {}
-                torn_down => torn_down?,
+                begun => begun?,
             }
         }
     }
     Ok(())
 }
 
-/// `refused` says that no request that is made of these effects can be stored, and why.
-async fn one_group(
+/// One batch, whose requests the database may refuse. Then it is one effect at a time, so that only the one is parked
+/// whose request it is; the next look takes the next one.
+async fn begin_alone(context: &Shared, batch: &[Uuid]) -> Result<(), StoreError> {
+    match begin(context, batch, EFFECTS, None).await {
+        Err(error) if error.is_content() => {}
+        begun => return begun,
+    }
+    match begin(context, batch, 1, None).await {
+        Err(error) if error.is_content() => {
+            let flaw = format!("the database refuses it: {}", error.cause());
+            begin(context, batch, 1, Some(&flaw)).await
+        }
+        begun => begun,
+    }
+}
+
+/// At most so many `effects` of each batch. `refused` says that no request that is made of them can be stored, and why.
+async fn begin(
     context: &Shared,
     batches: &[Uuid],
+    effects: usize,
     refused: Option<&str>,
 ) -> Result<(), StoreError> {
-    let teardown = context.store.tear_down(batches, &leaves(context)).await?;
-    let effects = teardown.effects.clone();
+    let mut teardown = context
+        .store
+        .tear_down(batches, effects, &leaves(context))
+        .await?;
+    let effects = std::mem::take(&mut teardown.effects);
     let done = teardown.done.clone();
     let undo: Vec<(&Effect, Compensation)> = effects
         .iter()

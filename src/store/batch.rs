@@ -161,6 +161,8 @@ impl Store {
             .collect()
     }
 
+    /// Begins a transaction that holds the rows of these batches. Gives it with those that it holds: not those that
+    /// somebody else does, nor those without a row.
     pub(super) async fn lock_batches(
         &self,
         operation: &'static str,

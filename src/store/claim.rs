@@ -215,8 +215,8 @@ fn complete(
             call.prior = Some(Prior {
                 generation,
                 request_hash: column(OPERATION, row, "request_hash")?,
-                being_undone: match column(OPERATION, row, "being_undone")? {
-                    Some("by_row") => Some(UndoneBy::Row),
+                being_undone: match column(OPERATION, row, "being_undone_by")? {
+                    Some("row") => Some(UndoneBy::Row),
                     Some(_) => Some(UndoneBy::Leaf),
                     None => None,
                 },

@@ -7,15 +7,12 @@ use serde_json::Value;
 use tokio_postgres::types::Type;
 use uuid::Uuid;
 
-use super::{Row, Store, StoreError, Transaction, batch::Leaves, column};
+use super::{Row, Store, StoreError, Transaction, batch::Leaves, column, int4};
 use crate::domain::{call::CallId, compensation::Undo};
 
 const OPERATION: &str = "tear batches down";
 
 const LOCK_WAIT: Duration = Duration::from_millis(100);
-
-/// Of one batch that undoes in any order, so many effects at once: their results are in memory together.
-const EFFECTS: i32 = 16;
 
 /// An effect that is to be undone.
 #[derive(Debug, Clone, PartialEq)]
@@ -63,13 +60,14 @@ pub(crate) struct Teardown {
 }
 
 impl Store {
-    /// What is to be undone now of these batches, while their rows are held.
+    /// What is to be undone now of these batches, at most so many `effects` of each, while their rows are held.
     ///
     /// # Errors
     /// The database did not answer.
     pub(crate) async fn tear_down(
         &self,
         batches: &[Uuid],
+        effects: usize,
         leaves: &Leaves,
     ) -> Result<Teardown, StoreError> {
         let (transaction, locked) = self.lock_batches(OPERATION, LOCK_WAIT, batches).await?;
@@ -80,7 +78,7 @@ impl Store {
                     (&locked, Type::UUID_ARRAY),
                     (&leaves.compensated, Type::TEXT_ARRAY),
                     (&leaves.known, Type::TEXT_ARRAY),
-                    (&EFFECTS, Type::INT4),
+                    (&int4(effects), Type::INT4),
                 ],
             )
             .await?;

@@ -102,7 +102,7 @@ async fn a_batch_that_is_cancelled_shows_what_it_waits_for_and_then_what_was_und
     assert_says(
         &waits,
         &[
-            &format!("It was cancelled since call {dns} failed (rejected)."),
+            &format!("It was cancelled because call {dns} failed (rejected)."),
             "is final (1 call), what was confirmed is undone",
             &format!("Waits for\n  call {site}  leaf site  dispatching\n"),
             &format!(

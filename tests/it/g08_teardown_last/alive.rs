@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use uuid::Uuid;
 
-use super::{undone, unsealed, until_finished};
+use super::{nothing_is_undone_for, undone, unsealed, until_finished, withdraw};
 use crate::harness::{
     Bed,
     app::{Call, call},
@@ -53,24 +53,8 @@ async fn an_effect_is_undone_after_the_last_request_that_could_make_it_again() {
     let _sidecar = resends(&bed).start().await;
     let batch = unsealed(&bed.app).await;
     until_confirmed_by_the_second_request(&bed, batch, &gate).await;
-    bed.app
-        .execute(&format!(
-            "SELECT leafhopper.cancel_batch('{batch}', 'withdrawn')"
-        ))
-        .await;
-    holds_for(
-        Duration::from_millis(400),
-        "it is not undone yet",
-        async || {
-            let undone = undone(&bed.leaf);
-            if undone.is_empty() {
-                Ok(())
-            } else {
-                Err(undone)
-            }
-        },
-    )
-    .await;
+    withdraw(&bed.app, batch).await;
+    nothing_is_undone_for(&bed, Duration::from_millis(400)).await;
     // The first request lands.
     gate.open();
     until("it has", async || match bed.leaf.effects("slow") {
@@ -108,11 +92,7 @@ async fn an_effect_is_made_again_after_the_last_request_that_could_undo_it() {
         .times(1)
         .waits_before_the_effect(&gate)
         .answers(204);
-    bed.app
-        .execute(&format!(
-            "SELECT leafhopper.cancel_batch('{batch}', 'withdrawn')"
-        ))
-        .await;
+    withdraw(&bed.app, batch).await;
     gate.until_arrived(1).await;
     // Sent again, it says that it is undone.
     until_finished(&bed.app, batch, "cancelled").await;
@@ -171,24 +151,8 @@ async fn a_word_for_a_call_whose_request_is_on_its_way_is_undone_after_that() {
     bed.app
         .execute("SELECT leafhopper.confirm('leaf', 'told', 200, NULL)")
         .await;
-    bed.app
-        .execute(&format!(
-            "SELECT leafhopper.cancel_batch('{batch}', 'withdrawn')"
-        ))
-        .await;
-    holds_for(
-        Duration::from_millis(250),
-        "it is not undone yet",
-        async || {
-            let undone = undone(&bed.leaf);
-            if undone.is_empty() {
-                Ok(())
-            } else {
-                Err(undone)
-            }
-        },
-    )
-    .await;
+    withdraw(&bed.app, batch).await;
+    nothing_is_undone_for(&bed, Duration::from_millis(250)).await;
     gate.open();
     until_finished(&bed.app, batch, "cancelled").await;
     assert_eq!(bed.leaf.requests("told").pop().unwrap().method, "DELETE");

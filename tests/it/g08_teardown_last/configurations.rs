@@ -3,10 +3,12 @@
 
 use std::time::Duration;
 
-use rustix::process::Signal;
 use uuid::Uuid;
 
-use super::{UNDOES, calls, row, thing, undone, unsealed, until_finished};
+use super::{
+    UNDOES, calls, confirmed, reread, row, thing, undone, unsealed, until_finished, until_gone,
+    until_no_mark_is_left, until_undoing, withdraw,
+};
 use crate::harness::{
     Bed,
     leaf::Gate,
@@ -43,21 +45,9 @@ async fn what_comes_late_is_left_to_an_instance_that_knows_its_leaf() {
     )
     .await;
     let _again = knows.start().await;
-    until("what came late is undone", async || {
-        let standing = bed.leaf.standing("late");
-        if standing == 0 {
-            Ok(())
-        } else {
-            Err(calls(&bed.app, batch).await)
-        }
-    })
-    .await;
+    until_gone(&bed, "late", batch).await;
     until_finished(&bed.app, batch, "cancelled").await;
-    until("nobody has to look at it", async || {
-        let marks = bed.app.rows("SELECT * FROM leafhopper.batch_mark").await;
-        if marks.is_empty() { Ok(()) } else { Err(marks) }
-    })
-    .await;
+    until_no_mark_is_left(&bed.app).await;
     assert_eq!(undone(&bed.leaf), ["late"]);
 }
 
@@ -73,22 +63,9 @@ async fn an_undoing_that_has_begun_is_awaited_whatever_is_configured_by_then() {
     bed.app.until_state(id, "confirmed").await;
     let told = thing("told").set("run_when", "batch_failed").batch(batch);
     bed.app.insert(told).await;
-    bed.app
-        .execute(&format!(
-            "SELECT leafhopper.cancel_batch('{batch}', 'withdrawn')"
-        ))
-        .await;
+    withdraw(&bed.app, batch).await;
     undoing.until_arrived(1).await;
-    sidecar.rewrite(&bed.config("concurrency = 8"));
-    sidecar.signal(Signal::HUP);
-    until("it was read", async || {
-        let log = sidecar.log();
-        let read = log
-            .iter()
-            .any(|line| line["message"] == "the configuration was read again");
-        if read { Ok(()) } else { Err(log.len()) }
-    })
-    .await;
+    reread(&sidecar, &bed.config("concurrency = 8")).await;
     holds_for(
         Duration::from_millis(700),
         "its teardown is under way",
@@ -129,20 +106,50 @@ async fn in_any_order_what_nobody_here_can_undo_holds_no_other() {
         .await;
     bed.app.until_all_confirmed(17).await;
     first.stop().await;
-    bed.app
-        .execute(&format!(
-            "SELECT leafhopper.cancel_batch('{batch}', 'withdrawn')"
-        ))
-        .await;
+    withdraw(&bed.app, batch).await;
     let _second = bed.sidecar(UNDOES).await;
-    until("the older one is undone", async || {
-        let standing = bed.leaf.standing("older");
-        if standing == 0 {
+    until_gone(&bed, "older", batch).await;
+    assert_eq!(row(&bed.app, batch).await["state"], "compensating");
+}
+
+#[tokio::test]
+async fn a_call_waits_for_an_undoing_that_has_begun_whatever_is_configured_by_then() {
+    let bed = Bed::new().await;
+    bed.leaf.always().key("k").method("DELETE").refuses(403);
+    let sidecar = bed.sidecar(UNDOES).await;
+    let batch = confirmed(&bed, &["k"]).await;
+    withdraw(&bed.app, batch).await;
+    let undoing = until_undoing(&bed, "k", "failed").await;
+    reread(&sidecar, &bed.config("concurrency = 8")).await;
+    let again = bed.app.insert(thing("k")).await;
+    until("it waits", async || {
+        let call = bed.app.call(again).await;
+        if call["reason"] == "retry" {
             Ok(())
         } else {
-            Err(calls(&bed.app, batch).await)
+            Err(call)
         }
     })
     .await;
-    assert_eq!(row(&bed.app, batch).await["state"], "compensating");
+    let waive = format!("SELECT leafhopper.waive({undoing}, 'it stays')");
+    bed.app.execute(&waive).await;
+    bed.app.until_state(again, "confirmed").await;
+    assert_eq!(bed.leaf.effects("k"), 1);
+}
+
+#[tokio::test]
+async fn what_was_waived_is_left_to_nobody_where_its_leaf_is_gone() {
+    let bed = Bed::new().await;
+    bed.leaf.always().key("k").method("DELETE").refuses(403);
+    let mut knows = bed.sidecar(UNDOES).await;
+    let batch = confirmed(&bed, &["k"]).await;
+    withdraw(&bed.app, batch).await;
+    let undoing = until_undoing(&bed, "k", "failed").await;
+    knows.stop().await;
+    let other = Config::new(&bed.database.url).leaf("other", &bed.leaf.url(), "");
+    let _other = other.start().await;
+    let waive = format!("SELECT leafhopper.waive({undoing}, 'it stays')");
+    bed.app.execute(&waive).await;
+    until_finished(&bed.app, batch, "cancelled").await;
+    until_no_mark_is_left(&bed.app).await;
 }

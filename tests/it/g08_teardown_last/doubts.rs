@@ -4,34 +4,20 @@ use std::time::Duration;
 
 use uuid::Uuid;
 
-use super::{UNDOES, calls, thing, undone, unsealed, until_batch, until_finished};
+use super::{
+    UNDOES, calls, nothing_is_undone_for, thing, undone, unsealed, until_batch, until_finished,
+};
 use crate::harness::{
     Bed,
     app::call,
     leaf::{Gate, Remembers},
     sidecar::Config,
-    wait::{holds_for, until},
+    wait::until,
 };
 
 /// The leaf can be asked, soon and with little patience.
 fn probed(bed: &Bed) -> Config {
     bed.config(UNDOES).probe("leaf", "settle = \"100ms\"")
-}
-
-async fn nothing_is_undone_for_a_while(bed: &Bed) {
-    holds_for(
-        Duration::from_millis(300),
-        "nothing is undone",
-        async || {
-            let undone = undone(&bed.leaf);
-            if undone.is_empty() {
-                Ok(())
-            } else {
-                Err(undone)
-            }
-        },
-    )
-    .await;
 }
 
 async fn batch_of(bed: &Bed, keys: &[&str]) -> Uuid {
@@ -92,7 +78,7 @@ async fn a_parked_call_holds_the_teardown_until_somebody_says_what_is_true() {
             }
         })
         .await;
-        nothing_is_undone_for_a_while(&bed).await;
+        nothing_is_undone_for(&bed, Duration::from_millis(300)).await;
         until_batch(&bed.app, batch, "cancelling").await;
         let word = if executed {
             "SELECT leafhopper.confirm('leaf', 'mute', 200, NULL)"

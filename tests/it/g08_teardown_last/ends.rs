@@ -4,7 +4,7 @@
 use serde_json::json;
 use uuid::Uuid;
 
-use super::{UNDOES, calls, row, thing, undone, unsealed, until_finished};
+use super::{UNDOES, calls, row, thing, undone, unsealed, until_finished, withdraw};
 use crate::harness::{Bed, wait::holds_for};
 
 #[tokio::test]
@@ -149,11 +149,7 @@ async fn a_cancelled_batch_without_compensations_says_what_stands() {
     let batch = unsealed(&bed.app).await;
     let id = bed.app.insert(thing("stands").batch(batch)).await;
     bed.app.until_state(id, "confirmed").await;
-    bed.app
-        .execute(&format!(
-            "SELECT leafhopper.cancel_batch('{batch}', 'withdrawn')"
-        ))
-        .await;
+    withdraw(&bed.app, batch).await;
     until_finished(&bed.app, batch, "cancelled").await;
     assert_eq!(calls(&bed.app, batch).await, ["stands confirmed"]);
     assert!(bed.app.call(id).await["undone_at"].is_null());
@@ -214,11 +210,7 @@ async fn row_and_leaf_say_how_an_effect_is_undone_and_the_row_goes_first() {
         last = bed.app.insert(call).await;
         bed.app.until_state(last, "confirmed").await;
     }
-    bed.app
-        .execute(&format!(
-            "SELECT leafhopper.cancel_batch('{batch}', 'withdrawn')"
-        ))
-        .await;
+    withdraw(&bed.app, batch).await;
     until_finished(&bed.app, batch, "cancelled").await;
     let requests = bed.leaf.all_requests();
     let [.., row, leaf] = requests.as_slice() else {

@@ -3,18 +3,20 @@
 use serde_json::json;
 use uuid::Uuid;
 
-use super::{UNDOES, calls, row, thing, undone, until_batch, until_finished};
+use super::{
+    UNDOES, calls, id_of, reread, row, thing, undone, unsealed, until_batch, until_finished,
+    withdraw,
+};
 use crate::harness::{
     Bed,
     app::Call,
     checks,
-    sidecar::Sidecar,
     wait::{holds_for, until},
 };
 
-/// Calls of one batch, inserted together, of which each next one is confirmed after the one before; then one fails.
+/// A batch of which these calls are confirmed, one after the other; then one fails.
 async fn failed_batch(bed: &Bed, calls: impl IntoIterator<Item = Call>) -> Uuid {
-    let batch = super::unsealed(&bed.app).await;
+    let batch = unsealed(&bed.app).await;
     for call in calls {
         let id = bed.app.insert(call.batch(batch)).await;
         bed.app.until_state(id, "confirmed").await;
@@ -34,11 +36,6 @@ async fn until_calls(bed: &Bed, batch: Uuid, expected: &[&str]) {
         }
     })
     .await;
-}
-
-async fn id_of(bed: &Bed, key: &str) -> i64 {
-    let sql = format!("SELECT id FROM leafhopper.call WHERE key = '{key}'");
-    bed.app.rows(&sql).await[0]["id"].as_i64().unwrap()
 }
 
 async fn stays_compensating(bed: &Bed, batch: Uuid) {
@@ -63,7 +60,7 @@ async fn stays_compensating(bed: &Bed, batch: Uuid) {
 async fn a_compensation_that_fails_holds_the_older_ones_until_it_is_retried_resolved_or_waived() {
     for way in ["retry", "resolve", "waive"] {
         let bed = Bed::new().await;
-        let sidecar = bed.sidecar(UNDOES).await;
+        let _sidecar = bed.sidecar(UNDOES).await;
         bed.leaf.always().key("newer").method("DELETE").refuses(403);
         let batch = failed_batch(&bed, [thing("older"), thing("newer")]).await;
         until_calls(
@@ -107,7 +104,6 @@ async fn a_compensation_that_fails_holds_the_older_ones_until_it_is_retried_reso
             json!("confirmed")
         };
         assert_eq!(call["state"], ends);
-        drop(sidecar);
     }
 }
 
@@ -267,33 +263,17 @@ async fn a_request_that_can_t_be_made_is_made_anew_of_what_is_configured_then() 
         ],
     )
     .await;
-    mend(&sidecar, &bed).await;
+    reread(&sidecar, &bed.config(UNDOES)).await;
     bed.app.execute(&again).await;
     until_finished(&bed.app, batch, "cancelled").await;
     assert_eq!(undone(&bed.leaf), ["made"]);
-}
-
-async fn mend(sidecar: &Sidecar, bed: &Bed) {
-    sidecar.rewrite(&bed.config(UNDOES));
-    sidecar.signal(rustix::process::Signal::HUP);
-    until("it has reread its file", async || {
-        let log = sidecar.log();
-        let reread = log.iter().any(|line| {
-            line["message"]
-                .as_str()
-                .unwrap_or_default()
-                .contains("was read again")
-        });
-        if reread { Ok(()) } else { Err(log) }
-    })
-    .await;
 }
 
 #[tokio::test]
 async fn what_nobody_here_knows_how_to_undo_waits_for_one_that_does() {
     let bed = Bed::new().await;
     let mut knows = bed.sidecar(UNDOES).await;
-    let batch = super::unsealed(&bed.app).await;
+    let batch = unsealed(&bed.app).await;
     let id = bed.app.insert(thing("known").batch(batch)).await;
     bed.app.until_state(id, "confirmed").await;
     knows.stop().await;
@@ -304,11 +284,7 @@ async fn what_nobody_here_knows_how_to_undo_waits_for_one_that_does() {
         UNDOES,
     );
     let mut other = other.start().await;
-    bed.app
-        .execute(&format!(
-            "SELECT leafhopper.cancel_batch('{batch}', 'withdrawn')"
-        ))
-        .await;
+    withdraw(&bed.app, batch).await;
     until_batch(&bed.app, batch, "compensating").await;
     stays_compensating(&bed, batch).await;
     other.stop().await;
@@ -322,7 +298,7 @@ async fn in_any_order_one_that_fails_holds_no_other() {
     let bed = Bed::new().await;
     let _sidecar = bed.sidecar(UNDOES).await;
     bed.leaf.always().key("c").method("DELETE").refuses(403);
-    let batch = super::unsealed(&bed.app).await;
+    let batch = unsealed(&bed.app).await;
     bed.app
         .execute(&format!(
             "UPDATE leafhopper.batch SET undo_order = 'any' WHERE id = '{batch}'"
@@ -332,11 +308,7 @@ async fn in_any_order_one_that_fails_holds_no_other() {
         let id = bed.app.insert(thing(key).batch(batch)).await;
         bed.app.until_state(id, "confirmed").await;
     }
-    bed.app
-        .execute(&format!(
-            "SELECT leafhopper.cancel_batch('{batch}', 'withdrawn')"
-        ))
-        .await;
+    withdraw(&bed.app, batch).await;
     until("all but one are undone", async || {
         let standing: Vec<usize> = ["a", "b", "c"].map(|key| bed.leaf.standing(key)).to_vec();
         if standing == [0, 0, 1] {
@@ -353,4 +325,48 @@ async fn in_any_order_one_that_fails_holds_no_other() {
         .execute(&format!("SELECT leafhopper.waive({compensation}, 'kept')"))
         .await;
     until_finished(&bed.app, batch, "cancelled").await;
+}
+
+/// It can be made, but not stored: no jsonb holds a NUL.
+#[tokio::test]
+async fn in_any_order_a_request_that_can_t_be_stored_parks_its_own_effect_alone() {
+    let bed = Bed::new().await;
+    let _sidecar = bed.sidecar(UNDOES).await;
+    let batch = unsealed(&bed.app).await;
+    bed.app
+        .execute(&format!(
+            "UPDATE leafhopper.batch SET undo_order = 'any' WHERE id = '{batch}'"
+        ))
+        .await;
+    let nul = json!({ "method": "POST", "path": "/undo", "body": { "text": "{{ '\\u0000' }}" } });
+    for call in [thing("a"), thing("b").set("compensate", nul), thing("c")] {
+        let id = bed.app.insert(call.batch(batch)).await;
+        bed.app.until_state(id, "confirmed").await;
+    }
+    withdraw(&bed.app, batch).await;
+    until("the others are undone", async || {
+        let mut calls = calls(&bed.app, batch).await;
+        calls.sort();
+        let expected = [
+            "a confirmed",
+            "a:undo:1 confirmed",
+            "b confirmed",
+            "b:undo:1 parked template",
+            "c confirmed",
+            "c:undo:1 confirmed",
+        ];
+        if calls == expected {
+            Ok(())
+        } else {
+            Err(calls)
+        }
+    })
+    .await;
+    let compensation = id_of(&bed, "b:undo:1").await;
+    let error = bed.app.call(compensation).await["last_error"].clone();
+    let error = error.as_str().unwrap();
+    assert!(
+        error.starts_with("its compensation: the database refuses it: "),
+        "{error}"
+    );
 }

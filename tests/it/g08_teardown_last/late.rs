@@ -4,7 +4,10 @@
 use serde_json::json;
 use uuid::Uuid;
 
-use super::{UNDOES, calls, row, seal, thing, undone, unsealed, until_batch, until_finished};
+use super::{
+    UNDOES, calls, row, seal, thing, undone, unsealed, until_batch, until_finished, until_gone,
+    until_no_mark_is_left, withdraw,
+};
 use crate::harness::{
     Bed,
     app::App,
@@ -32,15 +35,7 @@ async fn a_confirmation_after_the_teardown_opens_it_again() {
     bed.app
         .execute("SELECT leafhopper.confirm('leaf', 'late', 201, '{\"id\": 1}')")
         .await;
-    until("the late effect is undone", async || {
-        let standing = bed.leaf.standing("late");
-        if standing == 0 {
-            Ok(())
-        } else {
-            Err(calls(&bed.app, batch).await)
-        }
-    })
-    .await;
+    until_gone(&bed, "late", batch).await;
     until_finished(&bed.app, batch, "cancelled").await;
     assert_eq!(undone(&bed.leaf), ["late"]);
     assert_eq!(
@@ -90,15 +85,7 @@ async fn an_answer_that_an_instance_kept_through_an_outage_is_undone_after_the_t
     assert_eq!(bed.leaf.standing("kept"), 1);
 
     way.restore();
-    until("what was executed is undone", async || {
-        let standing = bed.leaf.standing("kept");
-        if standing == 0 {
-            Ok(())
-        } else {
-            Err(calls(&bed.app, batch).await)
-        }
-    })
-    .await;
+    until_gone(&bed, "kept", batch).await;
     until_finished(&bed.app, batch, "cancelled").await;
     assert_eq!(undone(&bed.leaf), ["kept"]);
 }
@@ -120,17 +107,13 @@ async fn a_call_that_ends_after_somebody_s_word_for_it_ends_its_batch() {
     bed.app
         .execute("SELECT leafhopper.confirm('leaf', 'told', 200, NULL)")
         .await;
-    until("nobody has to look at the batch", async || {
-        let marks = bed.app.rows("SELECT * FROM leafhopper.batch_mark").await;
-        if marks.is_empty() { Ok(()) } else { Err(marks) }
-    })
-    .await;
+    until_no_mark_is_left(&bed.app).await;
     gate.open();
     until_finished(&bed.app, batch, "succeeded").await;
 }
 
 #[tokio::test]
-async fn what_is_in_doubt_past_its_deadline_is_found_and_undone() {
+async fn what_is_in_doubt_when_a_sibling_expires_is_found_and_undone() {
     let bed = Bed::new().await;
     bed.leaf.always().key("slow").method("POST").resets();
     let config = bed.config(UNDOES).probe("leaf", "settle = \"600ms\"");
@@ -166,11 +149,7 @@ async fn after_it_was_undone_the_same_key_is_a_new_effect_with_another_idempoten
         let id = bed.app.insert(thing("again").batch(batch)).await;
         bed.app.until_state(id, "confirmed").await;
         assert_eq!(bed.leaf.standing("again"), 1);
-        bed.app
-            .execute(&format!(
-                "SELECT leafhopper.cancel_batch('{batch}', 'withdrawn')"
-            ))
-            .await;
+        withdraw(&bed.app, batch).await;
         until_finished(&bed.app, batch, "cancelled").await;
         assert_eq!(bed.leaf.effects("again"), generation);
         assert_eq!(bed.leaf.standing("again"), 0);
@@ -207,11 +186,7 @@ async fn a_call_of_the_key_and_its_undoing_exclude_each_other() {
     let batch = unsealed(&bed.app).await;
     let id = bed.app.insert(thing("both").batch(batch)).await;
     bed.app.until_state(id, "confirmed").await;
-    bed.app
-        .execute(&format!(
-            "SELECT leafhopper.cancel_batch('{batch}', 'withdrawn')"
-        ))
-        .await;
+    withdraw(&bed.app, batch).await;
     undoing.until_arrived(1).await;
     let redo = bed.app.insert(thing("both")).await;
     until("the new call waits for the key", async || {
@@ -242,11 +217,7 @@ async fn an_effect_that_is_forgotten_is_not_undone_and_its_key_is_free() {
     let batch = unsealed(&bed.app).await;
     let id = bed.app.insert(thing("gone").batch(batch)).await;
     bed.app.until_state(id, "confirmed").await;
-    bed.app
-        .execute(&format!(
-            "SELECT leafhopper.cancel_batch('{batch}', 'withdrawn')"
-        ))
-        .await;
+    withdraw(&bed.app, batch).await;
     until("its undoing waits for its next try", async || {
         let rows = bed
             .app
@@ -278,20 +249,12 @@ async fn what_another_batch_has_confirmed_is_not_undone_by_this_one() {
     bed.app.until_state(first, "confirmed").await;
     let second = bed.app.insert(thing("shared").batch(other)).await;
     bed.app.until_state(second, "confirmed").await;
-    bed.app
-        .execute(&format!(
-            "SELECT leafhopper.cancel_batch('{other}', 'withdrawn')"
-        ))
-        .await;
+    withdraw(&bed.app, other).await;
     until_finished(&bed.app, other, "cancelled").await;
     assert_eq!(bed.leaf.standing("shared"), 1);
     assert!(undone(&bed.leaf).is_empty());
     // Its owner undoes it, and that shows at both.
-    bed.app
-        .execute(&format!(
-            "SELECT leafhopper.cancel_batch('{owner}', 'withdrawn')"
-        ))
-        .await;
+    withdraw(&bed.app, owner).await;
     until_finished(&bed.app, owner, "cancelled").await;
     assert_eq!(bed.leaf.standing("shared"), 0);
     for id in [first, second] {
@@ -349,11 +312,7 @@ async fn whoever_is_killed_in_the_middle_of_a_teardown_another_goes_on_and_undoe
         let id = bed.app.insert(thing(key).batch(batch)).await;
         bed.app.until_state(id, "confirmed").await;
     }
-    bed.app
-        .execute(&format!(
-            "SELECT leafhopper.cancel_batch('{batch}', 'withdrawn')"
-        ))
-        .await;
+    withdraw(&bed.app, batch).await;
     third.until_arrived(1).await;
     first.kill();
     third.open();

@@ -6,10 +6,10 @@ use serde_json::json;
 use tokio::time::Instant;
 use uuid::Uuid;
 
-use super::{UNDOES, thing, until_finished};
+use super::{UNDOES, thing, until_finished, withdraw};
 use crate::harness::{Bed, app::App, wait::until_within};
 
-/// As goals and issue have it; a test that is beside others gets more time than the goal, which `make many` measures.
+/// Beside other tests, their cancel gets more time than the goal, to which the ignored test holds it.
 const CALLS: u32 = 100_000;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -51,11 +51,7 @@ async fn cancel_many(limit: Duration) {
     };
     let cancel = async {
         let began = Instant::now();
-        bed.app
-            .execute(&format!(
-                "SELECT leafhopper.cancel_batch('{batch}', 'withdrawn')"
-            ))
-            .await;
+        withdraw(&bed.app, batch).await;
         let answered = began.elapsed();
         until_within(limit * 3, "every call is cancelled", async || {
             let sql = format!(

@@ -13,6 +13,9 @@ mod many;
 mod own;
 mod races;
 
+use std::time::Duration;
+
+use rustix::process::Signal;
 use serde_json::{Value, json};
 use uuid::Uuid;
 
@@ -20,6 +23,7 @@ use crate::harness::{
     Bed,
     app::{App, Call, call},
     leaf::{Gate, Leaf},
+    sidecar::{Config, Sidecar},
     wait::{holds_for, until},
 };
 
@@ -44,7 +48,7 @@ async fn seal(app: &App, batch: Uuid) {
         .await;
 }
 
-/// The batch's row.
+/// The batch's row; null where it has none.
 async fn row(app: &App, batch: Uuid) -> Value {
     let sql = format!("SELECT * FROM leafhopper.batch WHERE id = '{batch}'");
     app.rows(&sql).await.pop().unwrap_or_default()
@@ -66,6 +70,7 @@ async fn until_finished(app: &App, batch: Uuid, state: &str) -> Value {
     .await
 }
 
+/// Waits until the batch is in that state.
 async fn until_batch(app: &App, batch: Uuid, state: &str) -> Value {
     until(&format!("batch {batch} is {state}"), async || {
         let row = row(app, batch).await;
@@ -87,6 +92,86 @@ async fn calls(app: &App, batch: Uuid) -> Vec<String> {
     rows.iter()
         .map(|row| row["line"].as_str().unwrap().to_owned())
         .collect()
+}
+
+/// Cancels the batch by hand.
+async fn withdraw(app: &App, batch: Uuid) {
+    let sql = format!("SELECT leafhopper.cancel_batch('{batch}', 'withdrawn')");
+    app.execute(&sql).await;
+}
+
+async fn nothing_is_undone_for(bed: &Bed, time: Duration) {
+    holds_for(time, "nothing is undone", async || {
+        let undone = undone(&bed.leaf);
+        if undone.is_empty() {
+            Ok(())
+        } else {
+            Err(undone)
+        }
+    })
+    .await;
+}
+
+/// Waits until the effect of this key stands no more at the leaf.
+async fn until_gone(bed: &Bed, key: &str, batch: Uuid) {
+    until(&format!("the effect of {key} is undone"), async || {
+        if bed.leaf.standing(key) == 0 {
+            Ok(())
+        } else {
+            Err(calls(&bed.app, batch).await)
+        }
+    })
+    .await;
+}
+
+/// A batch of which these calls are confirmed, one after the other.
+async fn confirmed(bed: &Bed, keys: &[&str]) -> Uuid {
+    let batch = unsealed(&bed.app).await;
+    for key in keys {
+        let id = bed.app.insert(thing(key).batch(batch)).await;
+        bed.app.until_state(id, "confirmed").await;
+    }
+    batch
+}
+
+/// Waits until the undoing of this key's first effect is in that state; gives its id.
+async fn until_undoing(bed: &Bed, key: &str, state: &str) -> i64 {
+    let sql = format!("SELECT id, state FROM leafhopper.call WHERE key = '{key}:undo:1'");
+    until(&format!("the undoing of {key} is {state}"), async || {
+        let rows = bed.app.rows(&sql).await;
+        match rows.first() {
+            Some(row) if row["state"] == state => Ok(row["id"].as_i64().unwrap()),
+            _ => Err(rows),
+        }
+    })
+    .await
+}
+
+async fn id_of(bed: &Bed, key: &str) -> i64 {
+    let sql = format!("SELECT id FROM leafhopper.call WHERE key = '{key}'");
+    bed.app.rows(&sql).await[0]["id"].as_i64().unwrap()
+}
+
+async fn until_no_mark_is_left(app: &App) {
+    until("nobody has to look at a batch", async || {
+        let marks = app.rows("SELECT * FROM leafhopper.batch_mark").await;
+        if marks.is_empty() { Ok(()) } else { Err(marks) }
+    })
+    .await;
+}
+
+/// Gives the sidecar another configuration, and waits until it has it.
+async fn reread(sidecar: &Sidecar, config: &Config) {
+    sidecar.rewrite(config);
+    sidecar.signal(Signal::HUP);
+    until("the configuration was read again", async || {
+        let log = sidecar.log();
+        let read = log
+            .iter()
+            .any(|line| line["message"] == "the configuration was read again");
+        if read { Ok(()) } else { Err(log) }
+    })
+    .await;
 }
 
 /// What the leaf was asked to undo, in the order in which it was.
@@ -117,19 +202,7 @@ async fn what_is_in_flight_is_awaited_and_undone_with_the_rest_the_newest_first(
     let dns = bed.app.insert(thing("dns").batch(batch)).await;
     bed.app.until_state(dns, "failed").await;
     until_batch(&bed.app, batch, "cancelling").await;
-    holds_for(
-        std::time::Duration::from_millis(300),
-        "nothing is undone yet",
-        async || {
-            let undone = undone(&bed.leaf);
-            if undone.is_empty() {
-                Ok(())
-            } else {
-                Err(undone)
-            }
-        },
-    )
-    .await;
+    nothing_is_undone_for(&bed, Duration::from_millis(300)).await;
     assert_eq!(row(&bed.app, batch).await["state"], "cancelling");
 
     flying.open();

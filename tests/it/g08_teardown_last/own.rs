@@ -1,44 +1,20 @@
 //! What is undone is the batch's own effect, and no other one: not what was only read, not the key's next effect, and not what
 //! another batch builds on meanwhile.
 
-use serde_json::json;
-use uuid::Uuid;
+use std::time::Duration;
 
-use super::{UNDOES, calls, thing, undone, unsealed, until_batch, until_finished};
+use serde_json::json;
+
+use super::{
+    UNDOES, calls, confirmed, thing, undone, unsealed, until_batch, until_finished, until_undoing,
+    withdraw,
+};
 use crate::harness::{
     Bed,
     app::{App, call},
     leaf::Gate,
-    wait::until,
+    wait::{holds_for, until},
 };
-
-async fn withdraw(app: &App, batch: Uuid) {
-    let sql = format!("SELECT leafhopper.cancel_batch('{batch}', 'withdrawn')");
-    app.execute(&sql).await;
-}
-
-/// A batch of which these calls are confirmed, one after the other.
-async fn confirmed(bed: &Bed, keys: &[&str]) -> Uuid {
-    let batch = unsealed(&bed.app).await;
-    for key in keys {
-        let id = bed.app.insert(thing(key).batch(batch)).await;
-        bed.app.until_state(id, "confirmed").await;
-    }
-    batch
-}
-
-/// Waits until the undoing of this key's first effect is in that state; gives its id.
-async fn until_undoing(bed: &Bed, key: &str, state: &str) -> i64 {
-    let sql = format!("SELECT id, state FROM leafhopper.call WHERE key = '{key}:undo:1'");
-    until(&format!("the undoing of {key} is {state}"), async || {
-        let rows = bed.app.rows(&sql).await;
-        match rows.first() {
-            Some(row) if row["state"] == state => Ok(row["id"].as_i64().unwrap()),
-            _ => Err(rows),
-        }
-    })
-    .await
-}
 
 /// A request that changes nothing may be answered with what somebody else has made.
 #[tokio::test]
@@ -121,6 +97,34 @@ async fn a_call_whose_effect_is_about_to_be_undone_waits_and_makes_it_anew() {
         assert_eq!((bed.leaf.effects(key), bed.leaf.standing(key)), (2, 1));
         assert!(bed.app.call(id).await["undone_at"].is_null());
     }
+}
+
+/// What it waits for may need a person, who takes longer than a leaf may.
+#[tokio::test]
+async fn a_call_does_not_give_up_while_the_undoing_that_it_waits_for_waits_for_a_person() {
+    let bed = Bed::new().await;
+    bed.leaf.always().key("k").method("DELETE").refuses(403);
+    let lines = UNDOES.replace("max = \"50ms\"", "max = \"50ms\", give_up_after = \"1s\"");
+    let _sidecar = bed.sidecar(&lines).await;
+    let batch = confirmed(&bed, &["k"]).await;
+    withdraw(&bed.app, batch).await;
+    let undoing = until_undoing(&bed, "k", "failed").await;
+    let again = bed.app.insert(thing("k")).await;
+    holds_for(Duration::from_secs(2), "it waits", async || {
+        let call = bed.app.call(again).await;
+        if call["state"] == "pending" || call["state"] == "dispatching" {
+            Ok(())
+        } else {
+            Err(call)
+        }
+    })
+    .await;
+    bed.leaf.behaves();
+    let retry = format!("SELECT leafhopper.retry({undoing}, 'the right was given')");
+    bed.app.execute(&retry).await;
+    until_finished(&bed.app, batch, "cancelled").await;
+    bed.app.until_state(again, "confirmed").await;
+    assert_eq!((bed.leaf.effects("k"), bed.leaf.standing("k")), (2, 1));
 }
 
 /// What somebody has decided to let stand is there for everyone.
