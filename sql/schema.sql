@@ -924,10 +924,7 @@ CREATE VIEW leafhopper.call AS
             WHEN (EXISTS ( SELECT
                FROM alive a
               WHERE ((((a.leaves -> d.leaf) ->> 'breaker_open'::text))::boolean OR (((a.leaves -> d.leaf) -> 'blocked'::text) ? COALESCE(d.credential, ''::text))))) THEN 'breaker_open'::text
-            WHEN ((d.tries > 0) AND (d.due_at > now()) AND (EXISTS ( SELECT
-               FROM (leafhopper.result x
-                 JOIN leafhopper.batch b ON ((b.id = x.batch_id)))
-              WHERE ((x.leaf = o.leaf) AND (x.key = o.key) AND (x.undone_at IS NULL) AND (x.call_id <> o.id) AND (b.state = ANY (ARRAY['cancelling'::text, 'compensating'::text])))))) THEN 'waits_for_key'::text
+            WHEN (waits.holder IS NOT NULL) THEN 'waits_for_key'::text
             WHEN ((d.tries > 0) AND (d.due_at > now())) THEN 'retry'::text
             WHEN (EXISTS ( SELECT
                FROM alive a
@@ -996,10 +993,14 @@ CREATE VIEW leafhopper.call AS
                   WHERE ((d.held = ANY (ARRAY['order'::text, 'arrived'::text])) AND (x.leaf = d.leaf) AND (x.ordering_key = d.ordering_key) AND ((x.held IS NULL) OR (x.held = 'key'::text)))) AS live,
             ( SELECT x.call_id
                    FROM leafhopper.dispatch x
-                  WHERE ((d.held = 'key'::text) AND (x.leaf = d.leaf) AND (x.key = d.key) AND (x.state = ANY (ARRAY['dispatching'::text, 'in_doubt'::text, 'parked'::text])))) AS holder) w ON (true))
+                  WHERE ((d.held = 'key'::text) AND (x.leaf = d.leaf) AND (x.key = d.key) AND (x.state = ANY (ARRAY['dispatching'::text, 'in_doubt'::text, 'parked'::text])))) AS holder,
+            ( SELECT x.call_id
+                   FROM (leafhopper.result x
+                     JOIN leafhopper.batch b ON ((b.id = x.batch_id)))
+                  WHERE ((d.held IS NULL) AND (d.tries > 0) AND (d.due_at > now()) AND (x.leaf = o.leaf) AND (x.key = o.key) AND (x.undone_at IS NULL) AND (x.call_id <> o.id) AND (b.state = ANY (ARRAY['cancelling'::text, 'compensating'::text])))) AS owner) w ON (true))
      CROSS JOIN LATERAL ( SELECT COALESCE(w.live, w.hold) AS head,
             ((w.live IS NULL) AND (w.hold IS NOT NULL)) AS hold,
-            w.holder) waits);
+            COALESCE(w.holder, w.owner) AS holder) waits);
 
 COMMENT ON VIEW leafhopper.call IS 'One row for each call, with where it stands and why.';
 

@@ -232,11 +232,7 @@ SELECT o.id, o.leaf, o.key, o.method, o.path, o.headers, o.body, o.body_raw, o.c
                 SELECT FROM alive a WHERE a.leaves -> d.leaf -> 'credentials' ? d.credential) THEN 'credential_unknown'
            WHEN EXISTS (SELECT FROM alive a WHERE (a.leaves -> d.leaf ->> 'breaker_open')::boolean
                            OR a.leaves -> d.leaf -> 'blocked' ? coalesce(d.credential, '')) THEN 'breaker_open'
-           -- Its effect stands, and is about to be undone with the batch that owns it.
-           WHEN d.tries > 0 AND d.due_at > now() AND EXISTS (
-                SELECT FROM leafhopper.result x JOIN leafhopper.batch b ON b.id = x.batch_id
-                 WHERE x.leaf = o.leaf AND x.key = o.key AND x.undone_at IS NULL AND x.call_id <> o.id
-                   AND b.state IN ('cancelling', 'compensating')) THEN 'waits_for_key'
+           WHEN waits.holder IS NOT NULL THEN 'waits_for_key'
            WHEN d.tries > 0 AND d.due_at > now() THEN 'retry'
            WHEN EXISTS (SELECT FROM alive a WHERE (a.leaves -> d.leaf ->> 'rate_limited')::boolean) THEN 'rate_limited'
        END AS reason,
@@ -284,9 +280,14 @@ SELECT o.id, o.leaf, o.key, o.method, o.path, o.headers, o.body, o.body_raw, o.c
                  AND (x.held IS NULL OR x.held = 'key')) AS live,
              (SELECT x.call_id FROM leafhopper.dispatch x
                WHERE d.held = 'key' AND x.leaf = d.leaf AND x.key = d.key
-                 AND x.state IN ('dispatching', 'in_doubt', 'parked')) AS holder) w ON true
+                 AND x.state IN ('dispatching', 'in_doubt', 'parked')) AS holder,
+             -- Its effect stands, and is about to be undone with the batch that owns it.
+             (SELECT x.call_id FROM leafhopper.result x JOIN leafhopper.batch b ON b.id = x.batch_id
+               WHERE d.held IS NULL AND d.tries > 0 AND d.due_at > now()
+                 AND x.leaf = o.leaf AND x.key = o.key AND x.undone_at IS NULL AND x.call_id <> o.id
+                 AND b.state IN ('cancelling', 'compensating')) AS owner) w ON true
   CROSS JOIN LATERAL (SELECT coalesce(w.live, w.hold) AS head, w.live IS NULL AND w.hold IS NOT NULL AS hold,
-                             w.holder) waits;
+                             coalesce(w.holder, w.owner) AS holder) waits;
 
 COMMENT ON VIEW leafhopper.call IS 'One row for each call, with where it stands and why.';
 

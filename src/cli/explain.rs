@@ -72,7 +72,7 @@ const LINES: &[Line] = &[
     line("pending", "credential_unknown", "No running instance has the credential that the call names: add a file of that name to the folder `credentials` of leaf {leaf}; it is noticed within 5 s.", CANCEL),
     line("pending", "breaker_open", "Leaf {leaf} refused its credentials, or could not be reached several times in a row: one call at a time tries whether it is back. Resuming lets all go at once.", RESUME),
     line("pending", "rate_limited", "The rate that is configured for leaf {leaf} is used up for the moment; it goes when there is room.", &[]),
-    line("pending", "waits_for_key", "Call {other} has the same effect key and is under way, in doubt or parked: only one at a time. It goes when that one is final.", SHOW_OTHER),
+    line("pending", "waits_for_key", "Call {other} has the same effect key. It is under way, in doubt or parked: only one at a time. Or what it confirmed is about to be undone with its batch. This one goes after that.", SHOW_OTHER),
     line("pending", "waits_for_order", "Call {other} has the same ordering key and goes first: this one follows when that one is final.", SHOW_OTHER),
     line("pending", HEAD_ENDED, "Call {other}, before it in the same order, ended without a confirmation, and leaf {leaf} holds those behind such a call. Send that one again, or let the next one go.", &["leafhopper retry {other} --reason '…'", "leafhopper release {other} --reason '…'"]),
     line("pending", "waits_for_batch", "It is a follow-up of its batch: it is sent {when}.", SHOW_BATCH),

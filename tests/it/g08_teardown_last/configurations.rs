@@ -124,7 +124,7 @@ async fn a_call_waits_for_an_undoing_that_has_begun_whatever_is_configured_by_th
     let again = bed.app.insert(thing("k")).await;
     until("it waits", async || {
         let call = bed.app.call(again).await;
-        if call["reason"] == "retry" {
+        if call["reason"] == "waits_for_key" {
             Ok(())
         } else {
             Err(call)

@@ -83,7 +83,7 @@ async fn a_call_whose_effect_is_about_to_be_undone_waits_and_makes_it_anew() {
     let other = bed.app.insert(other).await;
     until("it has been looked at", async || {
         let call = bed.app.call(again).await;
-        if call["reason"] == "retry" {
+        if call["reason"] == "waits_for_key" {
             Ok(())
         } else {
             Err(call)

@@ -11,7 +11,12 @@ use crate::harness::{app::App, leaf::Request};
 const WAITS_FOR_A_PERSON: &str = "waits AS (
     SELECT d.call_id, d.batch_id FROM leafhopper.dispatch d
      WHERE EXISTS (SELECT FROM leafhopper.dispatch p
-                    WHERE p.leaf = d.leaf AND p.key = d.key AND p.state = 'parked'))";
+                    WHERE p.leaf = d.leaf AND p.key = d.key AND p.state = 'parked')
+     UNION
+    -- Its effect is about to be undone, by a batch that waits for a person: for what else, that batch is asked itself.
+    SELECT c.id, c.batch_id FROM leafhopper.call c JOIN leafhopper.result r ON r.call_id = c.waits_for
+      JOIN leafhopper.batch b ON b.id = r.batch_id AND b.state IN ('cancelling', 'compensating')
+     WHERE c.state = 'pending')";
 
 /// Batches that are at their end by no means, and don't show what they wait for.
 const FORGOTTEN: &str = "
