@@ -5,9 +5,14 @@
 -- Index:       outbox_pkey, result_pkey, batch_pkey, finished_fails_batch, outbox_compensation
 -- Locks:       none
 -- Repeatable:  yes
--- $1 int8[] call ids
+-- $1 int8[] call ids   $2 text[] leaves that replay what they have refused
 SELECT o.id, o.key, o.method, o.path, o.headers::text, o.body::text, o.body_raw, o.content_type, o.credential,
        o.max_attempts, extract(epoch FROM o.timeout)::float8 AS timeout,
+       -- Said no to this key so often: what comes after that goes with another header value.
+       CASE WHEN o.leaf = ANY ($2::text[])
+            THEN (SELECT count(*) FROM leafhopper.outbox x JOIN leafhopper.attempt a ON a.call_id = x.id
+                   WHERE x.leaf = o.leaf AND x.key = o.key AND a.class = 'failed' AND a.status IS NOT NULL)
+            ELSE 0 END AS refusals,
        coalesce(u.probe, o.probe) IS NOT NULL AS has_probe, o.undoes IS NOT NULL AS compensates,
        o.batch_id IS NOT NULL AS in_batch, o.meta ->> 'traceparent' AS traceparent,
        r.generation, r.undone, r.request_hash, r.being_undone_by,

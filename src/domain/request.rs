@@ -44,14 +44,15 @@ impl Request {
     }
 }
 
-/// The idempotency header's value for one generation of an effect, the same on each attempt.
+/// The idempotency header's value for one generation of an effect, the same on each attempt. `refusals` counts what a leaf
+/// that replays errors has refused under this key: what is sent after one must not get that answer again.
 ///
 /// The first generation of a key that fits into a header is the key itself, so that people find it at
 /// the leaf. Any other is a hash, which no key of an app can equal by accident.
 #[must_use]
-pub fn idempotency_value(leaf: &str, key: &str, generation: u32) -> String {
+pub fn idempotency_value(leaf: &str, key: &str, generation: u32, refusals: u32) -> String {
     let fits = key.bytes().all(|byte| (b'!'..=b'~').contains(&byte));
-    if generation <= 1 && fits {
+    if generation <= 1 && refusals == 0 && fits {
         return key.to_owned();
     }
     let mut hasher = Sha256::new();
@@ -60,6 +61,9 @@ pub fn idempotency_value(leaf: &str, key: &str, generation: u32) -> String {
     hasher.update(key.as_bytes());
     hasher.update([0]);
     hasher.update(generation.to_be_bytes());
+    if refusals > 0 {
+        hasher.update(refusals.to_be_bytes());
+    }
     let hex: String = hasher
         .finalize()
         .iter()

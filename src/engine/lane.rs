@@ -18,7 +18,7 @@ use super::{
     rate::Bucket,
 };
 use crate::{
-    config::{Config, Leaf},
+    config::{Config, Leaf, Replays},
     domain::outcome::Trouble,
     leaf::{LeafClient, LeafClientError},
     metrics::UNKNOWN,
@@ -179,6 +179,10 @@ impl Lane {
                 .idempotency
                 .as_ref()
                 .map(|dialect| (dialect.header.clone(), dialect.format)),
+            replays_refusals: leaf
+                .idempotency
+                .as_ref()
+                .is_some_and(|dialect| dialect.replays == Replays::All),
         })
     }
 

@@ -33,6 +33,8 @@ pub struct Want {
     pub credentials: Vec<String>,
     /// The name of the leaf's idempotency header, where it has one, and how its value is written.
     pub idempotency: Option<(String, IdempotencyFormat)>,
+    /// To a key that it has refused, the leaf gives that answer again.
+    pub replays_refusals: bool,
 }
 
 /// What a round of claiming took.
@@ -118,10 +120,12 @@ impl Store {
             transaction.commit().await?;
             return Ok(claims);
         }
+        let replaying = wants.iter().filter(|want| want.replays_refusals);
+        let replaying: Vec<&str> = replaying.map(|want| want.leaf.as_str()).collect();
         let requests = transaction
             .last(
                 include_str!("../../sql/queries/prior.sql"),
-                &[(&ids, Type::INT8_ARRAY)],
+                &[(&ids, Type::INT8_ARRAY), (&replaying, Type::TEXT_ARRAY)],
             )
             .await?;
         for row in &requests {
@@ -223,8 +227,10 @@ fn complete(
             });
         }
     }
+    let refusals = column::<i64>(OPERATION, row, "refusals")?;
+    let refusals = u32::try_from(refusals).unwrap_or(u32::MAX);
     let idempotency = dialect.map(|(name, format)| {
-        let value = idempotency_value(&call.leaf, &call.key, call.generation);
+        let value = idempotency_value(&call.leaf, &call.key, call.generation, refusals);
         (name.clone(), idempotency_header(*format, &value))
     });
     call.request = request(row, idempotency).map_err(|flaw| flaw.to_string());

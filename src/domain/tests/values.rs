@@ -60,12 +60,12 @@ proptest! {
     fn an_idempotency_header_is_visible_ascii_whatever_the_key(
         leaf in "[a-z0-9_-]{1,20}", key in "\\PC{1,200}|[\\x00-\\x7f]{1,40}", generation in any::<u32>(),
     ) {
-        let value = idempotency_value(&leaf, &key, generation);
+        let value = idempotency_value(&leaf, &key, generation, 0);
         for format in [IdempotencyFormat::Raw, IdempotencyFormat::Quoted] {
             let header = idempotency_header(format, &value);
             prop_assert!(!header.is_empty() && header.bytes().all(|byte| (b'!'..=b'~').contains(&byte)), "{header:?}");
         }
-        prop_assert_eq!(&idempotency_value(&leaf, &key, generation), &value, "the same on each attempt");
+        prop_assert_eq!(&idempotency_value(&leaf, &key, generation, 0), &value, "the same on each attempt");
     }
 
     #[test]
@@ -75,9 +75,9 @@ proptest! {
         // The first generation is 1; nobody makes a 0.
         let (generation, later) = (generation.max(1), later.max(1));
         prop_assume!((&key, generation) != (&other, later));
-        prop_assert_ne!(idempotency_value("a", &key, generation), idempotency_value("a", &other, later));
+        prop_assert_ne!(idempotency_value("a", &key, generation, 0), idempotency_value("a", &other, later, 0));
         if generation > 1 || key.contains(' ') {
-            prop_assert_ne!(idempotency_value("a", &key, generation), idempotency_value("b", &key, generation));
+            prop_assert_ne!(idempotency_value("a", &key, generation, 0), idempotency_value("b", &key, generation, 0));
         }
     }
 }
@@ -105,11 +105,21 @@ fn the_longest_delays_do_not_overflow() {
 
 #[test]
 fn a_key_that_fits_into_a_header_is_its_own_idempotency_value_once() {
-    assert_eq!(idempotency_value("git", "site:42:repo", 1), "site:42:repo");
-    let again = idempotency_value("git", "site:42:repo", 2);
+    assert_eq!(
+        idempotency_value("git", "site:42:repo", 1, 0),
+        "site:42:repo"
+    );
+    let again = idempotency_value("git", "site:42:repo", 2, 0);
     assert!(again.starts_with("lh-") && again.len() == 67, "{again}");
+    // After a refusal that the leaf would give again.
+    let mut all = vec![again];
+    for (generation, refusals) in [(1, 1), (1, 2), (2, 1)] {
+        let value = idempotency_value("git", "site:42:repo", generation, refusals);
+        assert!(!all.contains(&value), "{generation}, {refusals}");
+        all.push(value);
+    }
     for unfit in ["a b", "ä", "a\nb", "\u{7f}", "", " "] {
-        let value = idempotency_value("git", unfit, 1);
+        let value = idempotency_value("git", unfit, 1, 0);
         assert_eq!(value.is_empty(), unfit.is_empty(), "{unfit:?}: {value}");
         assert!(
             unfit.is_empty() || value.starts_with("lh-"),

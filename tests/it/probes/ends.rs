@@ -224,6 +224,56 @@ async fn a_leaf_that_replays_errors_is_sent_a_key_once_more_and_then_asked() {
     bed.leaf.assert_each_effect_once(["asked", "parked"]);
 }
 
+/// Contract, section 10: a corrected call after a definite no goes with another header value.
+#[tokio::test]
+async fn what_comes_after_a_refusal_that_the_leaf_would_replay_goes_with_another_header_value() {
+    let keyed = "compensate = { method = \"DELETE\", path = \"/effects/{{ call.key }}\" }\n\
+        idempotency = { header = \"Idempotency-Key\", window = \"1d\", replays = \"all\" }";
+    let bed = Bed::new().await;
+    bed.leaf.honours("idempotency-key", Remembers::All);
+    bed.leaf.on("/things").times(1).refuses(422);
+    bed.leaf
+        .on("/effects")
+        .method("DELETE")
+        .times(1)
+        .refuses(403);
+    let _sidecar = bed.sidecar(&format!("{QUICK}\n{keyed}")).await;
+    let batch = Uuid::new_v4();
+    let unsealed = format!("INSERT INTO leafhopper.batch (id, sealed) VALUES ('{batch}', false)");
+    bed.app.execute(&unsealed).await;
+    let refused = bed.app.insert(post("k")).await;
+    bed.app.until_state(refused, "failed").await;
+    // The corrected call, and the compensation that a person sends again.
+    let corrected = bed.app.insert(post("k").batch(batch)).await;
+    bed.app.until_state(corrected, "confirmed").await;
+    let cancel = format!("SELECT leafhopper.cancel_batch('{batch}', 'withdrawn')");
+    bed.app.execute(&cancel).await;
+    let undo = crate::harness::wait::until("the compensation has failed", async || {
+        let sql = "SELECT id FROM leafhopper.call WHERE key = 'k:undo:1' AND state = 'failed'";
+        bed.app.rows(sql).await.pop().ok_or("not yet")
+    })
+    .await;
+    bed.app
+        .execute(&format!(
+            "SELECT leafhopper.retry({}, 'the right was given')",
+            undo["id"]
+        ))
+        .await;
+    bed.app
+        .until_state(undo["id"].as_i64().unwrap(), "confirmed")
+        .await;
+    let requests = bed.leaf.requests("k");
+    let mut values: Vec<&str> = requests
+        .iter()
+        .map(|r| r.header("idempotency-key").unwrap())
+        .collect();
+    assert_eq!((values.len(), values[0]), (4, "k"));
+    values.sort_unstable();
+    values.dedup();
+    assert_eq!(values.len(), 4, "{values:?}");
+    assert_eq!(bed.leaf.standing("k"), 0);
+}
+
 #[tokio::test]
 async fn a_leaf_that_hides_its_errors_is_read_by_its_verdict() {
     let bed = Bed::new().await;
