@@ -44,8 +44,10 @@ impl Request {
     }
 }
 
-/// The idempotency header's value for one generation of an effect, the same on each attempt. `refusals` counts what a leaf
-/// that replays errors has refused under this key: what is sent after one must not get that answer again.
+/// The idempotency header's value for one generation of an effect, the same on each attempt.
+///
+/// `refusals` counts what a leaf that replays errors has refused under this key: what is sent after one must not get that
+/// answer again.
 ///
 /// The first generation of a key that fits into a header is the key itself, so that people find it at
 /// the leaf. Any other is a hash, which no key of an app can equal by accident.
