@@ -60,6 +60,8 @@ const UNDO_TEMPLATE: &str = "(undo template)";
 const UNDO_FAILED: &str = "(undo failed)";
 const UNDO_OVER: &str = "(undo over)";
 const UNDO_DONE: &str = "(undo done)";
+/// Of a call whose effect was undone.
+const UNDONE: &str = "(undone)";
 const UNDO_WAIVED: &str = "(undo waived)";
 
 #[rustfmt::skip]
@@ -96,6 +98,7 @@ const LINES: &[Line] = &[
     line("parked", "crash_suspect", "Instances went down several times while they worked on this call. Look at the call and at the leaf, then say what is true.", SAY),
     line("parked", "attempts_exhausted", "Its attempts are used up, and the last one may have been executed. Look at the leaf, then say what is true.", SAY),
     line("confirmed", UNDO_DONE, "The effect of call {undoes} is undone: that is on record. Nothing is left to do.", &[]),
+    line("confirmed", UNDONE, "Its effect was there, and was undone: both are on record. Nothing is left to do.", &[]),
     line("confirmed", "*", "That the effect exists is on record. Nothing is left to do.", &[]),
     line("failed", "rejected", "The leaf said no. The same request is likely to be refused again, unless what it refused for is gone; a corrected request is a new row.", RETRY),
     line("failed", "attempts_exhausted", "The leaf refused or turned it away as often as max_attempts allows; none of the attempts had an effect.", RETRY),
@@ -125,6 +128,8 @@ pub(crate) struct Around {
     pub(crate) head_ended: bool,
     /// Calls behind it wait, since it ended without a confirmation.
     pub(crate) holds_others: bool,
+    /// The effect that confirmed it was undone.
+    pub(crate) undone: bool,
 }
 
 /// What is to be said of this call.
@@ -136,6 +141,7 @@ pub(crate) fn explain(details: &Details) -> Explanation {
         may_run_again: details.may_run_again,
         head_ended: details.waits_for.as_ref().is_some_and(ended),
         holds_others: details.holds_others,
+        undone: details.result.as_deref().is_some_and(is_undone),
     };
     explain_call(&details.call, around)
 }
@@ -233,12 +239,19 @@ fn refined<'a>(call: &CallRow, around: Around, reason: &'a str) -> &'a str {
         ("dispatching", "") if call.stuck => LEASE_OVER,
         ("parked", "template") if undoes => UNDO_TEMPLATE,
         ("confirmed", _) if undoes => UNDO_DONE,
+        ("confirmed", _) if around.undone => UNDONE,
         ("failed", _) if undoes && around.may_run_again => UNDO_FAILED,
         ("failed", _) if undoes => UNDO_OVER,
         ("failed", _) if call.batch.is_some() && !around.may_run_again => BATCH_CLOSED,
         ("cancelled", "waived") if undoes => UNDO_WAIVED,
         _ => reason,
     }
+}
+
+/// Whether this row of `result`, as JSON, is no more.
+fn is_undone(result: &str) -> bool {
+    let result: serde_json::Value = serde_json::from_str(result).unwrap_or_default();
+    !result["undone_at"].is_null()
 }
 
 /// For a shell: as it is where that is safe.
