@@ -3,6 +3,9 @@
 
 ARGS =
 
+# Most tests wait most of the time.
+THREADS = $(shell n=$$(nproc); echo $$((n + n / 2)))
+
 .PHONY: help demo test leaves storm races lint build ready
 
 help: ## Show this list
@@ -11,8 +14,8 @@ help: ## Show this list
 demo: ready ## Run an app, leaves that misbehave and the sidecar against a throw-away PostgreSQL
 	cargo run --locked -- demo $(ARGS)
 
-test: ready ## Run all tests but those of storm and leaves, on a PostgreSQL of their own
-	cargo test --locked -- $(ARGS)
+test: ready ## Run all tests but those of storm, races and leaves, on a PostgreSQL of their own
+	RUST_TEST_THREADS=$(THREADS) cargo test --locked -- $(ARGS)
 
 storm: ready ## Kill sidecars 1,000 times under 100,000 calls, with all that can go wrong (STORM_SEED, _CALLS, _KILLS)
 	cargo test --locked --test it -- --ignored --nocapture storm::the_storm

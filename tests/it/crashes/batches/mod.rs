@@ -146,12 +146,13 @@ impl End {
     }
 
     fn paths(self, paths: &[Path]) -> Vec<String> {
-        let confirmed = "record confirmations: done";
+        // Where it begins: what follows from it can begin before its end is heard of.
+        let confirmed = "record confirmations: before";
         let mut all = Vec::new();
         for (confirmations, further, steps) in paths {
             let mut before = Vec::new();
             if self == Fails {
-                before.push("record attempts: done");
+                before.push("record attempts: before");
             }
             before.extend(std::iter::repeat_n(confirmed, *confirmations));
             if !further.is_empty() {
