@@ -63,8 +63,12 @@ pub(crate) enum Observation<'a> {
     },
     /// A newer attempt, or somebody's word, had decided the call.
     Superseded { leaf: &'a str, call: CallId },
-    /// A call ended without an attempt: expired, gave up, its batch was cancelled.
-    Ended { leaf: &'a str, state: &'a str },
+    /// Calls ended without an attempt: expired, gave up, their batch was cancelled.
+    Ended {
+        leaf: &'a str,
+        state: &'a str,
+        calls: u64,
+    },
     /// A batch has come a step further.
     BatchMoved { batch: Uuid, state: &'a str },
     /// Calls of instances that vanished are in doubt now.
@@ -190,10 +194,10 @@ impl Observer {
         use Observation as O;
         let m = &self.metrics;
         match observation {
-            O::Ended { leaf, state } => {
+            O::Ended { leaf, state, calls } => {
                 m.calls_finished_total
                     .with_label_values(&[leaf, state])
-                    .inc();
+                    .inc_by(calls);
             }
             O::BatchMoved { batch, state } => match state {
                 "cancelling" | "compensating" | "cancelled" => tracing::info!(

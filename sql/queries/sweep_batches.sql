@@ -5,6 +5,7 @@
 -- Locks:       the cancelled rows, and adds what a cancelled head holds; skips rows that another transaction holds
 -- What was pending when the database lost commits may have been executed: it is asked about first.
 -- Repeatable:  yes
+-- Gives how many calls of each leaf.
 -- $1 int4 at most so many calls   $2 uuid[] batches that may have such calls, beside those that are being cancelled
 WITH closed AS MATERIALIZED (
     SELECT b.id, b.state, b.last_phase_at IS NOT NULL AS in_last_phase, b.finished_at IS NOT NULL AS finished
@@ -58,4 +59,4 @@ ended AS (
     SELECT w.call_id, w.batch_id, 'cancelled', w.reason, w.attempts, w.last_status, w.last_error FROM waiting w
     RETURNING call_id
 )
-SELECT w.leaf FROM waiting w
+SELECT w.leaf, count(*) AS calls FROM waiting w GROUP BY w.leaf

@@ -26,7 +26,7 @@ use crate::{
     shutdown::Tasks,
     store::{
         StoreError,
-        batch::{Looked, MARKS, Mark, WALK},
+        batch::{Looked, MARKS, Mark, SWEEP, WALK},
     },
 };
 
@@ -147,10 +147,11 @@ async fn sweep(context: &Shared, looked: &[Looked]) -> Result<bool, StoreError> 
     let mut swept = false;
     loop {
         let cancelled = context.store.sweep_batches(&batches).await?;
-        for leaf in &cancelled {
+        for (leaf, calls) in &cancelled {
             context.observer.emit(Observation::Ended {
                 leaf: context.lanes.label(leaf),
                 state: "cancelled",
+                calls: *calls,
             });
         }
         if !cancelled.is_empty() {
@@ -159,7 +160,8 @@ async fn sweep(context: &Shared, looked: &[Looked]) -> Result<bool, StoreError> 
             // A cancelled head lets the next of its ordering key go.
             context.nudges.order.give();
         }
-        if More::behind(&cancelled) == More::Later || context.stop.claiming.is_cancelled() {
+        let calls: u64 = cancelled.iter().map(|(_, calls)| calls).sum();
+        if calls < u64::from(SWEEP.unsigned_abs()) || context.stop.claiming.is_cancelled() {
             return Ok(swept);
         }
     }

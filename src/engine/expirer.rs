@@ -30,6 +30,7 @@ impl Pass for Expirer {
             context.observer.emit(Observation::Ended {
                 leaf: context.lanes.label(&call.leaf),
                 state: &call.state,
+                calls: 1,
             });
             if call.in_batch {
                 context.nudges.batch.give();

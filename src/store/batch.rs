@@ -19,6 +19,9 @@ pub const MARKS: usize = 1000;
 /// So many batches on their way to their end are walked through at once.
 pub const WALK: usize = 1000;
 
+/// So many calls are cancelled in one transaction: it takes a tenth of a second, and waits for nobody.
+pub const SWEEP: i32 = 10_000;
+
 /// "Look at this batch."
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Mark {
@@ -181,23 +184,26 @@ impl Store {
         Ok((transaction, locked))
     }
 
-    /// Cancels waiting calls of batches that are being cancelled, and of these, at most [`CHUNK`] of them. Gives their
-    /// leaves.
+    /// Cancels waiting calls of batches that are being cancelled, and of these, at most [`SWEEP`] of them. Gives how many
+    /// of each leaf.
     ///
     /// # Errors
     /// The database did not answer.
-    pub async fn sweep_batches(&self, batches: &[Uuid]) -> Result<Vec<String>, StoreError> {
+    pub async fn sweep_batches(&self, batches: &[Uuid]) -> Result<Vec<(String, u64)>, StoreError> {
         const OPERATION: &str = "cancel calls of cancelled batches";
         let rows = self
             .write(
                 OPERATION,
                 LOCK_WAIT,
                 include_str!("../../sql/queries/sweep_batches.sql"),
-                &[(&CHUNK, Type::INT4), (&batches, Type::UUID_ARRAY)],
+                &[(&SWEEP, Type::INT4), (&batches, Type::UUID_ARRAY)],
             )
             .await?;
         rows.iter()
-            .map(|row| column(OPERATION, row, "leaf"))
+            .map(|row| {
+                let calls: i64 = column(OPERATION, row, "calls")?;
+                Ok((column(OPERATION, row, "leaf")?, calls.unsigned_abs()))
+            })
             .collect()
     }
 
