@@ -95,7 +95,7 @@ impl World {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_minute_of_storm_doubles_nothing_and_loses_nothing() {
-    storm(Plan::new(4_000, 40)).await;
+    storm(Plan::new(2_500, 25)).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
