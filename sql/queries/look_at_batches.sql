@@ -78,13 +78,13 @@ added AS (
 looked AS (
     SELECT d.* FROM decided d WHERE d.has_row OR d.next = 'open' OR d.id IN (SELECT a.id FROM added a)
 ),
--- The batch's row says it from here on.
 flagged AS MATERIALIZED (
     -- Somebody's word can be about to take its place, and then wants the batch's row.
     SELECT f.call_id, f.batch_id FROM leafhopper.finished f
      WHERE f.fails_batch AND f.batch_id IN (SELECT l.id FROM looked l WHERE l.next NOT IN ('open', 'closing'))
        FOR UPDATE SKIP LOCKED
 ),
+-- The batch's row says it from here on.
 told AS (
     UPDATE leafhopper.finished f SET fails_batch = false FROM flagged g WHERE f.call_id = g.call_id
 ),
