@@ -12,8 +12,7 @@ use tokio::net::TcpListener;
 use uuid::Uuid;
 
 use crate::{
-    admin,
-    config::{Config, Env},
+    config::{Config, Env, Listen},
     engine::{self, Begun, Context, Engine, Identity, Lanes, Predecessor},
     metrics::Metrics,
     observe::{Observation, Observer},
@@ -23,6 +22,7 @@ use crate::{
         connect::Connect,
         migrate::{self, MigrateError},
     },
+    surface,
 };
 
 /// Connections of the HTTP surface, beside the engine's.
@@ -96,7 +96,7 @@ pub async fn run(setup: Setup, env: Env<'static>) -> anyhow::Result<Ended> {
 
     let surface = Tasks::default();
     let reads = Store::new(url, SURFACE_CONNECTIONS)?;
-    let address = serve(&surface, &context, reads, config.listen.address, &stop).await?;
+    let address = serve(&surface, &context, reads, config.listen.clone(), &stop).await?;
     tracing::info!(
         listen.address = %address,
         instance.id = %context.identity.id,
@@ -143,9 +143,10 @@ async fn serve(
     tasks: &Tasks,
     context: &Arc<Context>,
     store: Store,
-    address: SocketAddr,
+    listen: Listen,
     stop: &Stop,
 ) -> anyhow::Result<SocketAddr> {
+    let address = listen.address;
     let listener = TcpListener::bind(address)
         .await
         .with_context(|| format!("listen.address: can't listen on {address}"))?;
@@ -153,7 +154,7 @@ async fn serve(
     tasks.spawn_loop(
         "admin",
         stop.waiting.clone(),
-        admin::serve(listener, Arc::clone(context), store),
+        surface::serve(listener, Arc::clone(context), store, listen),
     );
     Ok(bound)
 }

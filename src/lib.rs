@@ -5,9 +5,8 @@
 //! code. The map, the invariants and the reasons are in `ARCHITECTURE.md`.
 //!
 //! Which way things depend: `domain` on nothing of ours; `store` and `leaf` on `domain`, not on each other;
-//! `engine` on all three; `admin` and `cli` on `store` and the engine's status. `tests/it/tidy.rs` keeps it so.
+//! `engine` on all three; `present` on `store`; `surface` and `cli` on `present`, `store` and the engine's status. `tests/it/tidy.rs` keeps it so.
 
-mod admin;
 pub mod app;
 pub mod cli;
 pub mod config;
@@ -17,7 +16,9 @@ mod engine;
 pub mod leaf;
 pub mod metrics;
 mod observe;
+mod present;
 pub mod shutdown;
 mod step;
 pub mod store;
 mod suggest;
+mod surface;

@@ -3,21 +3,26 @@
 use std::path::Path;
 
 use clap::Args;
-use serde_json::value::{RawValue, to_raw_value};
 use uuid::Uuid;
 
 use super::{
     Exit,
-    batches::{batch_standing, numbers},
-    calls::standing,
-    explain_batch::{commands_of, explain, why_it_stands},
-    output::{Colour, Fields, Out, clean, clean_json, wrap},
+    output::{Colour, Out, wrap},
     settings,
-    show::{Object, by_hand, field, section, with},
+    show::{by_hand, field, section},
 };
-use crate::store::operator::{
-    CallRow,
-    batches::{BatchDetails, Calls},
+use crate::{
+    present::{
+        explain_batch::{explain, remedies_of, remedies_to_undo, why_it_stands},
+        json::{self, left_out},
+        remedy::Remedy,
+        standing::{batch_standing, numbers, standing},
+        text::{Fields, clean, clean_json},
+    },
+    store::operator::{
+        CallRow,
+        batches::{BatchDetails, Calls},
+    },
 };
 
 /// Of each kind so many are shown; `--json` has more.
@@ -44,95 +49,15 @@ pub(crate) async fn batch(
         anyhow::bail!("there is no batch {}", args.id);
     };
     if args.json {
-        writeln!(out.out, "{}", clean_json(&json(&details)?))?;
+        writeln!(
+            out.out,
+            "{}",
+            clean_json(&serde_json::to_string_pretty(&json::batch(&details)?)?)
+        )?;
     } else {
         print(&details, out)?;
     }
     Ok(Exit::Done)
-}
-
-fn left_out(calls: &Calls, shown: usize) -> u64 {
-    calls
-        .number
-        .saturating_sub(u64::try_from(shown).unwrap_or(u64::MAX))
-}
-
-/// One object. What PostgreSQL wrote goes through unread.
-fn json(details: &BatchDetails) -> anyhow::Result<String> {
-    let said = explain(details);
-    let raw = |text: &str| RawValue::from_string(text.to_owned());
-    let rows = |calls: &Calls| {
-        let rows: Vec<&str> = calls.first.iter().map(|call| call.json.as_str()).collect();
-        raw(&format!("[{}]", rows.join(",")))
-    };
-    let mut waits_for: Vec<Object> = Vec::new();
-    for call in &details.waits_for.first {
-        let commands = to_raw_value(&commands_of(details, call))?;
-        waits_for.push(with(&call.json, [("commands", commands)])?);
-    }
-    let mut effects: Vec<Object> = Vec::new();
-    for (text, effect) in raw_effects(details)? {
-        let fields = [
-            ("why", to_raw_value(&why_it_stands(details, &effect))?),
-            (
-                "commands",
-                to_raw_value(&commands_to_undo(details, &effect))?,
-            ),
-        ];
-        effects.push(with(text.get(), fields)?);
-    }
-    let standing = usize::try_from(details.batch.standing).unwrap_or(usize::MAX);
-    let left_out = serde_json::json!({
-        "ready": left_out(&details.ready, details.ready.first.len()),
-        "compensation": left_out(&details.compensations, details.compensations.first.len()),
-        "follow_up": left_out(&details.follow_ups, details.follow_ups.first.len()),
-        "waits_for": left_out(&details.waits_for, details.waits_for.first.len()),
-        "effect": standing.saturating_sub(effects.len()),
-    });
-    let fields = [
-        ("calls_by_kind", raw(&details.kinds)?),
-        ("undone", to_raw_value(&details.undone)?),
-        ("ready", rows(&details.ready)?),
-        ("compensation", rows(&details.compensations)?),
-        ("follow_up", rows(&details.follow_ups)?),
-        ("waits_for", to_raw_value(&waits_for)?),
-        ("effect", to_raw_value(&effects)?),
-        ("left_out", to_raw_value(&left_out)?),
-        ("operator_action", raw(&details.actions)?),
-        ("explanation", to_raw_value(&said.why)?),
-        ("commands", to_raw_value(&said.commands)?),
-    ];
-    Ok(serde_json::to_string_pretty(&with(
-        &details.batch.json,
-        fields,
-    )?)?)
-}
-
-/// The effects that stand, each as its text and as its fields.
-fn raw_effects(details: &BatchDetails) -> anyhow::Result<Vec<(Box<RawValue>, Fields)>> {
-    let effects: Vec<Box<RawValue>> = serde_json::from_str(&details.effects)?;
-    let effects = effects.into_iter();
-    Ok(effects
-        .map(|effect| {
-            let fields = Fields::read(effect.get()).unwrap_or_default();
-            (effect, fields)
-        })
-        .collect())
-}
-
-/// The commands for the call that should undo the effect, where it waits for a person.
-fn commands_to_undo(details: &BatchDetails, effect: &Fields) -> Vec<String> {
-    let id = effect.cell("compensation");
-    let call = details
-        .undoing
-        .iter()
-        .find(|call| call.id.to_string() == id);
-    match call {
-        Some(call) if matches!(call.state.as_str(), "parked" | "failed") => {
-            commands_of(details, call)
-        }
-        _ => Vec::new(),
-    }
 }
 
 fn print(details: &BatchDetails, out: &mut Out<'_>) -> anyhow::Result<()> {
@@ -146,7 +71,7 @@ fn print(details: &BatchDetails, out: &mut Out<'_>) -> anyhow::Result<()> {
     let state = out.paint(colour, &clean(&batch_standing(batch)));
     writeln!(out.out, "batch {}  {state}\n", batch.id)?;
     writeln!(out.out, "{}", wrap(&clean(&said.why), out.width))?;
-    for command in &said.commands {
+    for command in &said.commands() {
         writeln!(out.out, "    {}", clean(command))?;
     }
     writeln!(out.out)?;
@@ -255,7 +180,7 @@ fn waits_for(details: &BatchDetails, out: &mut Out<'_>) -> std::io::Result<()> {
         )?;
         // Of what undoes, they stand with the effect.
         if call.undoes.is_none() {
-            command_lines(&commands_of(details, call), out)?;
+            command_lines(&remedies_of(details, call), out)?;
         }
     }
     more(details, left_out(calls, SHOWN), out)
@@ -277,15 +202,15 @@ fn stands(details: &BatchDetails, out: &mut Out<'_>) -> std::io::Result<()> {
             clean(&effect.cell("key")),
             clean(&why_it_stands(details, effect))
         )?;
-        command_lines(&commands_to_undo(details, effect), out)?;
+        command_lines(&remedies_to_undo(details, effect), out)?;
     }
     let shown = u64::try_from(effects.len().min(SHOWN)).unwrap_or(u64::MAX);
     more(details, details.batch.standing.saturating_sub(shown), out)
 }
 
-fn command_lines(commands: &[String], out: &mut Out<'_>) -> std::io::Result<()> {
-    for command in commands {
-        writeln!(out.out, "      {}", clean(command))?;
+fn command_lines(remedies: &[Remedy], out: &mut Out<'_>) -> std::io::Result<()> {
+    for remedy in remedies {
+        writeln!(out.out, "      {}", clean(&remedy.command()))?;
     }
     Ok(())
 }

@@ -7,13 +7,16 @@ use uuid::Uuid;
 
 use super::{
     Exit,
-    output::{Fields, Out, age, clean, clean_json, counted},
+    output::Out,
     select::{ask, by},
     settings,
 };
-use crate::store::operator::{
-    STATES,
-    batches::{BATCH_STATES, BatchFilter, BatchRow},
+use crate::{
+    present::{
+        standing::{batch_standing, numbers},
+        text::{age, clean, clean_json, counted},
+    },
+    store::operator::batches::{BATCH_STATES, BatchFilter, BatchRow},
 };
 
 /// `batches`
@@ -119,28 +122,6 @@ fn list(batches: &[BatchRow], out: &mut Out<'_>) -> std::io::Result<()> {
         ],
         &rows,
     )
-}
-
-/// State and reason in a few words: `compensating: teardown_incomplete, stuck`.
-pub(crate) fn batch_standing(batch: &BatchRow) -> String {
-    let mut text = batch.state.clone();
-    if let Some(reason) = &batch.reason {
-        text.push_str(": ");
-        text.push_str(reason);
-    }
-    if batch.stuck {
-        text.push_str(", stuck");
-    }
-    text
-}
-
-/// How many calls are in which state: `3 confirmed, 1 failed`.
-pub(crate) fn numbers(by_state: &str) -> String {
-    let fields = Fields::read(by_state).unwrap_or_default();
-    let states = STATES
-        .iter()
-        .filter_map(|state| Some(format!("{} {state}", fields.text(state)?)));
-    states.collect::<Vec<_>>().join(", ")
 }
 
 /// Cancels a batch.

@@ -4,14 +4,13 @@ use std::path::Path;
 
 use clap::{Args, ValueEnum};
 
-use super::{
-    Exit,
-    output::{Out, age, clean_json, counted},
-    select::FilterArgs,
-    settings,
-};
+use super::{Exit, output::Out, select::FilterArgs, settings};
 use crate::{
     domain::call::CallId,
+    present::{
+        standing::standing,
+        text::{age, clean_json, counted},
+    },
     store::operator::{
         CallRow,
         list::{Order, Page},
@@ -110,25 +109,4 @@ pub(crate) fn list(calls: &[CallRow], out: &mut Out<'_>) -> std::io::Result<()> 
         &["ID", "LEAF", "KEY", "STATE", "ATTEMPTS", "STATUS", "AGE"],
         &rows,
     )
-}
-
-/// State and reason in a few words: `parked: no_probe, stuck`.
-pub(crate) fn standing(call: &CallRow) -> String {
-    let mut text = call.state.clone();
-    if let Some(reason) = &call.reason {
-        text.push_str(": ");
-        text.push_str(reason);
-    }
-    // A call of a paused leaf may stand behind another one too; that is not what it waits for.
-    let waits = matches!(
-        call.reason.as_deref(),
-        Some("waits_for_key" | "waits_for_order")
-    );
-    if let (true, Some(other)) = (waits, call.waits_for) {
-        text.push_str(&format!(" {other}"));
-    }
-    if call.stuck {
-        text.push_str(", stuck");
-    }
-    text
 }

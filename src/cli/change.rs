@@ -7,12 +7,13 @@ use serde_json::value::RawValue;
 
 use super::{
     Exit,
-    output::{Out, clean, counted},
+    output::Out,
     select::{Meant, Selection, by},
     settings,
 };
 use crate::{
     domain::call::CallId,
+    present::text::{clean, counted},
     store::{
         Store,
         operator::act::{Change, Report, Target},

@@ -10,11 +10,12 @@ use tokio::{net::TcpStream, time::Instant};
 
 use super::{
     Exit,
-    output::{Colour, Out, clean, clean_json},
+    output::{Colour, Out},
     settings,
 };
 use crate::{
     config::{Config, ConfigError, Database, Leaf},
+    present::text::{clean, clean_json},
     store::{Store, operator::health::OLDEST_SERVER},
 };
 
@@ -108,7 +109,7 @@ fn configuration(path: &Path, findings: &mut Findings) -> Option<Config> {
     let file = path.display().to_string();
     match settings::whole(path) {
         Ok(config) => {
-            let leaves = super::output::counted(config.leaves.len(), "leaf");
+            let leaves = crate::present::text::counted(config.leaves.len(), "leaf");
             let leaves = leaves.replace("leafs", "leaves");
             findings.add(CHECK, file, Status::Ok, leaves);
             for warning in &config.warnings {

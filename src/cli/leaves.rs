@@ -4,15 +4,13 @@ use std::path::Path;
 
 use clap::{Args, ValueEnum};
 
-use super::{
-    Exit, Usage,
-    output::{Out, clean, counted},
-    select::by,
-    settings,
-};
-use crate::store::{
-    Store,
-    operator::{act::By, leaves::Treatment},
+use super::{Exit, Usage, output::Out, select::by, settings};
+use crate::{
+    present::text::{clean, counted},
+    store::{
+        Store,
+        operator::{act::By, leaves::Treatment},
+    },
 };
 
 /// `pause`

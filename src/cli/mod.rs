@@ -11,8 +11,6 @@ mod batches;
 mod calls;
 mod change;
 mod check;
-mod explain;
-mod explain_batch;
 mod leaves;
 pub mod log;
 pub mod output;
@@ -28,7 +26,10 @@ use clap::{Parser, Subcommand};
 
 use output::{Colour, Out};
 
-use crate::store::{StoreError, operator::act::ActError};
+use crate::{
+    present::text::clean,
+    store::{StoreError, operator::act::ActError},
+};
 
 /// Sends HTTP calls that an application writes as rows of its own PostgreSQL.
 #[derive(Debug, Parser)]
@@ -225,10 +226,7 @@ fn chain(error: &anyhow::Error) -> String {
         text.push_str(": run `leafhopper migrate`");
     }
     // Lines of a configuration's faults stay lines.
-    text.lines()
-        .map(output::clean)
-        .collect::<Vec<_>>()
-        .join("\n")
+    text.lines().map(clean).collect::<Vec<_>>().join("\n")
 }
 
 /// A reason that says something.

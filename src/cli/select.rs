@@ -5,12 +5,10 @@ use std::io;
 use clap::{Args, builder::PossibleValuesParser};
 use uuid::Uuid;
 
-use super::{
-    Usage,
-    output::{Out, counted},
-};
+use super::{Usage, output::Out};
 use crate::{
     domain::call::CallId,
+    present::text::counted,
     store::{
         Store,
         operator::{

@@ -1,22 +1,24 @@
 //! `show`: one call with everything that is known of it.
 
-use std::{collections::BTreeMap, path::Path};
-
-use clap::Args;
-use serde_json::value::{RawValue, to_raw_value};
+use std::path::Path;
 
 use super::{
     Exit,
-    batches::batch_standing,
-    calls::{list, standing},
-    explain::explain,
-    output::{Colour, Fields, Out, clean, clean_json, shorten, wrap},
+    calls::list,
+    output::{Colour, Out, wrap},
     settings,
 };
 use crate::{
     domain::call::CallId,
+    present::{
+        explain::explain,
+        json,
+        standing::{batch_standing, standing},
+        text::{Fields, clean, clean_json, shorten},
+    },
     store::operator::{CallRow, show::Details},
 };
+use clap::Args;
 
 /// Of a body, so many characters are shown; `--json` has all of it.
 const BODY: usize = 1000;
@@ -45,56 +47,15 @@ pub(crate) async fn show(
         anyhow::bail!("there is no call {}", args.id);
     };
     if args.json {
-        writeln!(out.out, "{}", clean_json(&json(&details)?))?;
+        writeln!(
+            out.out,
+            "{}",
+            clean_json(&serde_json::to_string_pretty(&json::call(&details)?)?)
+        )?;
     } else {
         print(&details, out)?;
     }
     Ok(Exit::Done)
-}
-
-/// One object. What PostgreSQL wrote goes through unread.
-fn json(details: &Details) -> anyhow::Result<String> {
-    let said = explain(details);
-    let raw = |text: &str| RawValue::from_string(text.to_owned());
-    let rows = |calls: &[CallRow]| {
-        let rows: Vec<&str> = calls.iter().map(|call| call.json.as_str()).collect();
-        raw(&format!("[{}]", rows.join(",")))
-    };
-    let null = || "null".to_owned();
-    let head = details.waits_for.as_ref().map(|call| call.json.clone());
-    let batch = match &details.batch {
-        Some(batch) => Some(with(&batch.json, [("ended", raw(&details.ended)?)])?),
-        None => None,
-    };
-    let fields = [
-        ("attempt", raw(&details.attempts)?),
-        ("result", raw(&details.result.clone().unwrap_or_else(null))?),
-        ("batch", to_raw_value(&batch)?),
-        ("operator_action", raw(&details.actions)?),
-        ("waits_for_call", raw(&head.unwrap_or_else(null))?),
-        ("same_key", rows(&details.same_key)?),
-        ("holds_others", to_raw_value(&details.holds_others)?),
-        ("explanation", to_raw_value(&said.why)?),
-        ("commands", to_raw_value(&said.commands)?),
-    ];
-    Ok(serde_json::to_string_pretty(&with(
-        &details.call.json,
-        fields,
-    )?)?)
-}
-
-/// The fields of a JSON object, unread.
-pub(super) type Object = BTreeMap<String, Box<RawValue>>;
-
-/// A JSON object with further fields. What PostgreSQL wrote goes through unread.
-pub(super) fn with<const N: usize>(
-    json: &str,
-    fields: [(&str, Box<RawValue>); N],
-) -> serde_json::Result<Object> {
-    let mut object: Object = serde_json::from_str(json)?;
-    let fields = fields.into_iter();
-    object.extend(fields.map(|(name, value)| (name.to_owned(), value)));
-    Ok(object)
 }
 
 fn print(details: &Details, out: &mut Out<'_>) -> anyhow::Result<()> {
@@ -108,7 +69,7 @@ fn print(details: &Details, out: &mut Out<'_>) -> anyhow::Result<()> {
     let state = out.paint(colour, &clean(&standing(call)));
     writeln!(out.out, "call {}  {state}\n", call.id)?;
     writeln!(out.out, "{}", wrap(&clean(&said.why), out.width))?;
-    for command in &said.commands {
+    for command in &said.commands() {
         writeln!(out.out, "    {}", clean(command))?;
     }
     let fields = Fields::read(&call.json).unwrap_or_default();

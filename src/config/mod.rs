@@ -116,6 +116,7 @@ impl Config {
             changes.push("database");
         }
         if old.listen.address != new.listen.address
+            || old.listen.hosts != new.listen.hosts
             || old.listen.show_bodies != new.listen.show_bodies
             || token(old) != token(new)
         {

@@ -47,6 +47,8 @@ pub struct Listen {
     pub address: SocketAddr,
     /// The bearer token for actions and for reads of rows.
     pub admin_token: Option<SecretString>,
+    /// The names, beside `localhost` and addresses, by which it is reached.
+    pub hosts: Vec<String>,
     /// Whether the API and the page show the bodies of calls and results.
     pub show_bodies: bool,
 }

@@ -114,11 +114,13 @@ pub(super) fn listen(root: &Section<'_>, env: Env<'_>) -> Listen {
             "is shorter than 16 characters and can be guessed",
         );
     }
+    let hosts = section.must("hosts", values::host_names);
     let show_bodies = section.must("show_bodies", values::boolean);
     section.finish();
     Listen {
         address,
         admin_token,
+        hosts,
         show_bodies,
     }
 }

@@ -250,6 +250,26 @@ pub(super) fn header_names(value: &DeValue<'_>) -> Result<Vec<String>, String> {
         .collect()
 }
 
+/// A list of host names, without ports.
+pub(super) fn host_names(value: &DeValue<'_>) -> Result<Vec<String>, String> {
+    let items = value
+        .as_array()
+        .ok_or_else(|| format!("is {}; a list of host names is wanted", kind(value)))?;
+    let is_name = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
+    items
+        .iter()
+        .map(|item| {
+            let text = string(item.get_ref())?;
+            if text.is_empty() || !text.chars().all(is_name) {
+                return Err(format!(
+                    "{text:?} is not a host's name; \"ops.example.com\", without a port, is"
+                ));
+            }
+            Ok(text)
+        })
+        .collect()
+}
+
 /// An http or https URL without query, fragment or user part. Never prints a URL that has a user part.
 pub(super) fn base_url(value: &DeValue<'_>) -> Result<Url, String> {
     let text = string(value)?;

@@ -235,6 +235,11 @@ pub(super) const OTHERS: &[(&str, &str, &str)] = &[
         "is not an address",
     ),
     (
+        "[listen]\nhosts = [\"ops.example.com:9187\"]",
+        "listen.hosts",
+        "ops.example.com:9187",
+    ),
+    (
         "[listen]\nshow_bodies = 1",
         "listen.show_bodies",
         "true or false",

@@ -1,8 +1,9 @@
-//! Why a batch is where it is, in words, and the command that would move it; why an effect stands.
+//! Why a batch is where it is, in words, and what would move it; why an effect stands.
 
 use super::{
     explain::{Around, Explanation, explain_call},
-    output::{Fields, counted},
+    remedy::Remedy,
+    text::{Fields, counted},
 };
 use crate::store::operator::{CallRow, batches::BatchDetails};
 
@@ -10,7 +11,7 @@ use crate::store::operator::{CallRow, batches::BatchDetails};
 pub(crate) fn explain(details: &BatchDetails) -> Explanation {
     Explanation {
         why: why(details),
-        commands: commands(details),
+        remedies: remedies(details),
     }
 }
 
@@ -145,19 +146,16 @@ fn end(details: &BatchDetails) -> &'static str {
     }
 }
 
-/// The commands for the first of those that wait for a person.
-fn commands(details: &BatchDetails) -> Vec<String> {
+/// What would move the first of those that wait for a person.
+fn remedies(details: &BatchDetails) -> Vec<Remedy> {
     let waits = details.waits_for.first.iter();
     let undoing = details.undoing.iter();
     let first = waits.chain(undoing).find(|call| waits_for_a_person(call));
     if let Some(call) = first {
-        return commands_of(details, call);
+        return remedies_of(details, call);
     }
     match details.batch.reason.as_deref() {
-        Some("unsealed") => vec![format!(
-            "leafhopper cancel-batch {} --reason '…'",
-            details.batch.id
-        )],
+        Some("unsealed") => vec![Remedy::CancelBatch(details.batch.id)],
         _ => Vec::new(),
     }
 }
@@ -166,13 +164,28 @@ fn waits_for_a_person(call: &CallRow) -> bool {
     call.state == "parked" || call.undoes.is_some() && call.state == "failed"
 }
 
-/// The commands that would move a call of this batch.
-pub(crate) fn commands_of(details: &BatchDetails, call: &CallRow) -> Vec<String> {
+/// What would move the call that should undo this effect, where that one waits for a person.
+pub(crate) fn remedies_to_undo(details: &BatchDetails, effect: &Fields) -> Vec<Remedy> {
+    let id = effect.cell("compensation");
+    let call = details
+        .undoing
+        .iter()
+        .find(|call| call.id.to_string() == id);
+    match call {
+        Some(call) if matches!(call.state.as_str(), "parked" | "failed") => {
+            remedies_of(details, call)
+        }
+        _ => Vec::new(),
+    }
+}
+
+/// What would move a call of this batch.
+pub(crate) fn remedies_of(details: &BatchDetails, call: &CallRow) -> Vec<Remedy> {
     let around = Around {
         may_run_again: details.batch.state == "compensating",
         ..Around::default()
     };
-    explain_call(call, around).commands
+    explain_call(call, around).remedies
 }
 
 /// Why this effect of the batch stands.

@@ -1,9 +1,9 @@
-//! The surface over HTTP: `/metrics`, `/livez` (the loops turn) and `/readyz` (claims and records work).
-//!
-//! It reads what the engine and the store say, and never touches a leaf. None of these shows a row.
+//! `/metrics`, `/livez` (the loops turn) and `/readyz` (claims and records work).
 
-use std::{sync::Arc, time::Duration};
+use std::time::Duration;
 
+use super::Surface;
+use crate::store::StoreError;
 use axum::{
     Router,
     extract::State,
@@ -11,34 +11,16 @@ use axum::{
     response::{IntoResponse, Response},
     routing::get,
 };
-use tokio::net::TcpListener;
-
-use crate::{
-    engine::Context,
-    store::{Store, StoreError},
-};
-
-/// What the handlers share. The store is a small pool of their own: scrapes wait for each other, and never keep
-/// the engine from a connection.
-#[derive(Clone)]
-struct Surface {
-    context: Arc<Context>,
-    store: Store,
-}
 
 /// A scrape is answered within this time, with what is known by then.
 const SCRAPE_LIMIT: Duration = Duration::from_secs(5);
 
-/// Serves until it is dropped.
-pub(crate) async fn serve(listener: TcpListener, context: Arc<Context>, store: Store) {
-    let router = Router::new()
+/// `/metrics`, `/livez` and `/readyz`: open to everybody, and none of them shows a row.
+pub(super) fn routes() -> Router<Surface> {
+    Router::new()
         .route("/metrics", get(metrics))
         .route("/livez", get(live))
         .route("/readyz", get(ready))
-        .with_state(Surface { context, store });
-    if let Err(error) = axum::serve(listener, router).await {
-        tracing::error!("the HTTP listener has ended: {error}");
-    }
 }
 
 async fn live(State(surface): State<Surface>) -> Response {

@@ -1,17 +1,66 @@
-//! Why a call is where it is, in words, and the command that would move it.
+//! Why a call is where it is, in words, and what would move it.
 //!
 //! One line for each state and reason of the contract; a test compares the list with the schema's.
 
-use super::output::{age, clean};
-use crate::store::operator::{CallRow, show::Details};
+use super::{
+    remedy::Remedy,
+    text::{age, clean},
+};
+use crate::store::operator::{CallRow, leaves::Treatment, show::Details};
 
 /// What is said of a call.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Explanation {
     /// In one or two sentences.
     pub(crate) why: String,
-    /// The commands that would move it; empty where none is needed or none can.
-    pub(crate) commands: Vec<String>,
+    /// What would move it; empty where nothing is needed or nothing can.
+    pub(crate) remedies: Vec<Remedy>,
+}
+
+impl Explanation {
+    /// The remedies as commands.
+    pub(crate) fn commands(&self) -> Vec<String> {
+        self.remedies.iter().map(Remedy::command).collect()
+    }
+}
+
+/// A [`Remedy`] before it is known for which call.
+#[derive(Debug, Clone, Copy)]
+enum Step {
+    Confirm,
+    NotExecuted,
+    Waive,
+    Retry,
+    RetryOther,
+    Release,
+    ReleaseOther,
+    Cancel,
+    Resume,
+    ResumeAll(Treatment),
+    ShowBatch,
+    ShowOther,
+    Check,
+}
+
+impl Step {
+    /// For this call; `None` where what it needs is not known.
+    fn of(self, call: &CallRow) -> Option<Remedy> {
+        Some(match self {
+            Self::Confirm => Remedy::Confirm(call.id),
+            Self::NotExecuted => Remedy::NotExecuted(call.id),
+            Self::Waive => Remedy::Waive(call.id),
+            Self::Retry => Remedy::Retry(call.id),
+            Self::RetryOther => Remedy::Retry(call.waits_for?),
+            Self::Release => Remedy::Release(call.id),
+            Self::ReleaseOther => Remedy::Release(call.waits_for?),
+            Self::Cancel => Remedy::Cancel(call.id),
+            Self::Resume => Remedy::Resume(call.leaf.clone()),
+            Self::ResumeAll(treatment) => Remedy::ResumeAll(treatment),
+            Self::ShowBatch => Remedy::ShowBatch(call.batch?),
+            Self::ShowOther => Remedy::ShowCall(call.waits_for?),
+            Self::Check => Remedy::Check,
+        })
+    }
 }
 
 struct Line {
@@ -19,33 +68,31 @@ struct Line {
     /// `""`: none. `"*"`: whatever it is, the words have it.
     reason: &'static str,
     why: &'static str,
-    commands: &'static [&'static str],
+    steps: &'static [Step],
 }
 
 const fn line(
     state: &'static str,
     reason: &'static str,
     why: &'static str,
-    commands: &'static [&'static str],
+    steps: &'static [Step],
 ) -> Line {
     Line {
         state,
         reason,
         why,
-        commands,
+        steps,
     }
 }
 
-const CONFIRM: &str = "leafhopper resolve {id} --confirmed --reason '…'";
-const NOT_EXECUTED: &str = "leafhopper resolve {id} --not-executed --reason '…'";
-const SAY: &[&str] = &[CONFIRM, NOT_EXECUTED];
-const RETRY: &[&str] = &["leafhopper retry {id} --reason '…'"];
-const CANCEL: &[&str] = &["leafhopper cancel {id} --reason '…'"];
-const RESUME: &[&str] = &["leafhopper resume {leaf} --reason '…'"];
-const WAIVE: &str = "leafhopper resolve {id} --waive --reason '…'";
-const UNDO_FAILED_COMMANDS: &[&str] = &["leafhopper retry {id} --reason '…'", CONFIRM, WAIVE];
-const SHOW_BATCH: &[&str] = &["leafhopper batch {batch}"];
-const SHOW_OTHER: &[&str] = &["leafhopper show {other}"];
+const SAY: &[Step] = &[Step::Confirm, Step::NotExecuted];
+const RETRY: &[Step] = &[Step::Retry];
+const CANCEL: &[Step] = &[Step::Cancel];
+const RESUME: &[Step] = &[Step::Resume];
+const MEND_UNDO: &[Step] = &[Step::Retry, Step::Confirm, Step::Waive];
+const SHOW_BATCH: &[Step] = &[Step::ShowBatch];
+const SHOW_OTHER: &[Step] = &[Step::ShowOther];
+const CHECK: &[Step] = &[Step::Check];
 
 /// A reason of this table alone: the contract's view has none for it.
 const NOT_BEFORE: &str = "(not yet)";
@@ -68,7 +115,7 @@ const UNDO_WAIVED: &str = "(undo waived)";
 const LINES: &[Line] = &[
     line("pending", "", "It is its turn: an instance takes it as soon as it has a free slot for leaf {leaf}.", &[]),
     line("pending", NOT_BEFORE, "It is not due yet: it goes in {due}.", &[]),
-    line("pending", OVERDUE, "It is due and nobody sends it: the instances are down, or busy with calls before it.", &["leafhopper check"]),
+    line("pending", OVERDUE, "It is due and nobody sends it: the instances are down, or busy with calls before it.", CHECK),
     line("pending", "leaf_unknown", "No running instance knows a leaf {leaf}: start `leafhopper run` with a configuration that has [leaf.{leaf}], or add it there and send SIGHUP. If the name is a mistake, cancel the call.", CANCEL),
     line("pending", "leaf_paused", "Leaf {leaf} is paused: nothing is sent to it until it is resumed.", RESUME),
     line("pending", "credential_unknown", "No running instance has the credential that the call names: add a file of that name to the folder `credentials` of leaf {leaf}; it is noticed within 5 s.", CANCEL),
@@ -76,18 +123,18 @@ const LINES: &[Line] = &[
     line("pending", "rate_limited", "The rate that is configured for leaf {leaf} is used up for the moment; it goes when there is room.", &[]),
     line("pending", "waits_for_key", "Call {other} has the same effect key. It is under way, in doubt or parked: only one at a time. Or what it confirmed is about to be undone with its batch. This one goes after that.", SHOW_OTHER),
     line("pending", "waits_for_order", "Call {other} has the same ordering key and goes first: this one follows when that one is final.", SHOW_OTHER),
-    line("pending", HEAD_ENDED, "Call {other}, before it in the same order, ended without a confirmation, and leaf {leaf} holds those behind such a call. Send that one again, or let the next one go.", &["leafhopper retry {other} --reason '…'", "leafhopper release {other} --reason '…'"]),
+    line("pending", HEAD_ENDED, "Call {other}, before it in the same order, ended without a confirmation, and leaf {leaf} holds those behind such a call. Send that one again, or let the next one go.", &[Step::RetryOther, Step::ReleaseOther]),
     line("pending", "waits_for_batch", "It is a follow-up of its batch: it is sent {when}.", SHOW_BATCH),
     line("pending", UNDO_REMADE, "Its request is made anew, of what is configured by now: by an instance that knows leaf {leaf}, when it next looks at the batch.", SHOW_BATCH),
     line("pending", "batch_cancelled", "Its batch is cancelled, and so will this call be within moments, without being sent.", SHOW_BATCH),
     line("pending", NOT_SENT, "Nothing was sent for it yet: what stands for its key is about to be undone, or a request of the key's former effect can still arrive, or the leaf could not be called just then. It is looked at again in {due}.", &[]),
     line("pending", "retry", "The last attempt did not get through and had no effect. The next one is due in {due}.", &[]),
-    line("pending", "database_changed", "The database is not the one that it was: it was restored, cloned, or lost commits. Nothing is sent until a person says how to go on.", &["leafhopper resume --all --as probe --reason '…'", "leafhopper resume --all --as resend --reason '…'"]),
+    line("pending", "database_changed", "The database is not the one that it was: it was restored, cloned, or lost commits. Nothing is sent until a person says how to go on.", &[Step::ResumeAll(Treatment::Probe), Step::ResumeAll(Treatment::Resend)]),
     line("pending", "untracked", "It was inserted without the table's trigger (session_replication_role = replica). A running instance finds such rows in a slow sweep.", &[]),
     line("dispatching", "", "An instance has claimed it, and its request may be on its way.", &[]),
-    line("dispatching", LEASE_OVER, "The instance that claimed it has not been heard of since its lease ended. Another one puts the call in doubt as soon as it has made sure.", &["leafhopper check"]),
+    line("dispatching", LEASE_OVER, "The instance that claimed it has not been heard of since its lease ended. Another one puts the call in doubt as soon as it has made sure.", CHECK),
     line("accepted", "", "The leaf has accepted it and has not yet said that it is done.", &[]),
-    line("in_doubt", "", "An attempt may have been executed by the leaf, and no confirmation is known. It is looked into next in {due}: the leaf is asked, or sent the same request with the same key where it honours that; it is never just sent again. If you know that the effect exists, say so.", &[CONFIRM]),
+    line("in_doubt", "", "An attempt may have been executed by the leaf, and no confirmation is known. It is looked into next in {due}: the leaf is asked, or sent the same request with the same key where it honours that; it is never just sent again. If you know that the effect exists, say so.", &[Step::Confirm]),
     line("parked", "no_probe", "An attempt may have been executed, and nothing here can find out: there is no probe, and the same request may not be sent again (the leaf honours no idempotency header, or the call was cancelled, is past its deadline, or its batch has ended). Look at the leaf, then say what is true.", SAY),
     line("parked", "probe_unclear", "An attempt may have been executed, and the probes gave no clear answer. Look at the leaf, then say what is true.", SAY),
     line("parked", "template", "A template of its probe or request can't be rendered for this call, so the leaf was not asked. Look at the leaf, then say what is true.", SAY),
@@ -106,7 +153,7 @@ const LINES: &[Line] = &[
     line("failed", "key_conflict", "Another request with this effect key is confirmed, so this one was not sent: one key means one effect. Insert it under another key, or take the effect back with leafhopper.forget(leaf, key) if it is gone, then retry.", RETRY),
     line("failed", "unsendable", "No request can be made of the row: see the error. Insert it anew without that fault, or change the leaf's configuration and retry.", RETRY),
     line("failed", BATCH_CLOSED, "It failed ({reason}), and it can't be retried: its batch is no longer open, or the phase of this follow-up is over. Insert the work anew in another batch.", SHOW_BATCH),
-    line("failed", UNDO_FAILED, "It failed ({reason}): the effect of call {undoes} stands, and the teardown of its batch waits. Send it again, made of what is configured by now; or say that the effect is undone already (confirm); or let the effect stand (waive).", UNDO_FAILED_COMMANDS),
+    line("failed", UNDO_FAILED, "It failed ({reason}): the effect of call {undoes} stands, and the teardown of its batch waits. Send it again, made of what is configured by now; or say that the effect is undone already (confirm); or let the effect stand (waive).", MEND_UNDO),
     line("failed", UNDO_OVER, "It failed ({reason}). The teardown of its batch is over without it.", SHOW_BATCH),
     line("cancelled", UNDO_WAIVED, "It was waived: the effect of call {undoes} stands, and the teardown of its batch went on without it.", SHOW_BATCH),
     line("cancelled", "batch_cancelled", "Its batch was cancelled before it was sent.", SHOW_BATCH),
@@ -159,32 +206,27 @@ pub(crate) fn explain_call(call: &CallRow, around: Around) -> Explanation {
                 "It is {}; this leafhopper knows no more of that.",
                 call.state
             ),
-            commands: Vec::new(),
+            remedies: Vec::new(),
         };
     };
     let (before, after, waive) = of_undoing(call);
-    let commands = line.commands.iter().copied().chain(waive);
-    let mut commands: Vec<String> = commands
-        .map(|command| fill(command, call, around, &quoted(&call.leaf)))
-        .collect();
-    if around.holds_others {
-        commands.push(format!("leafhopper release {} --reason '…'", call.id));
-    }
+    let release = around.holds_others.then_some(Step::Release);
+    let steps = line.steps.iter().copied().chain(waive).chain(release);
     let why = format!("{before}{}{after}", line.why);
-    let why = fill(&why, call, around, &clean(&call.leaf));
+    let why = fill(&why, call, around);
     Explanation {
         why: why.replacen("{}", &clean(known), 1),
-        commands,
+        remedies: steps.filter_map(|step| step.of(call)).collect(),
     }
 }
 
-/// What is said of a compensation beside: before the line, behind it, and the command that only it has.
-fn of_undoing(call: &CallRow) -> (&'static str, &'static str, Option<&'static str>) {
+/// What is said of a compensation beside: before the line, behind it, and the step that only it has.
+fn of_undoing(call: &CallRow) -> (&'static str, &'static str, Option<Step>) {
     match (call.undoes, call.state.as_str()) {
         (Some(_), "parked") => (
             "",
             " It would undo the effect of call {undoes}: to confirm says that this is done, to waive lets the effect stand.",
-            Some(WAIVE),
+            Some(Step::Waive),
         ),
         (Some(_), "pending" | "dispatching" | "accepted" | "in_doubt") => {
             ("It undoes the effect of call {undoes}. ", "", None)
@@ -193,7 +235,7 @@ fn of_undoing(call: &CallRow) -> (&'static str, &'static str, Option<&'static st
     }
 }
 
-fn fill(text: &str, call: &CallRow, around: Around, leaf: &str) -> String {
+fn fill(text: &str, call: &CallRow, around: Around) -> String {
     let or_unknown =
         |id: Option<String>| -> String { id.unwrap_or_else(|| "(unknown)".to_owned()) };
     let due = around
@@ -211,20 +253,18 @@ fn fill(text: &str, call: &CallRow, around: Around, leaf: &str) -> String {
         "{}"
     };
     // The parts that rows decide come last: what they hold is not looked at again.
-    text.replace("{id}", &call.id.to_string())
-        .replace(
-            "{other}",
-            &or_unknown(call.waits_for.map(|id| id.to_string())),
-        )
-        .replace(
-            "{undoes}",
-            &or_unknown(call.undoes.map(|id| id.to_string())),
-        )
-        .replace("{batch}", &or_unknown(call.batch.map(|id| id.to_string())))
-        .replace("{when}", when)
-        .replace("{due}", &due)
-        .replace("{reason}", reason)
-        .replace("{leaf}", leaf)
+    text.replace(
+        "{other}",
+        &or_unknown(call.waits_for.map(|id| id.to_string())),
+    )
+    .replace(
+        "{undoes}",
+        &or_unknown(call.undoes.map(|id| id.to_string())),
+    )
+    .replace("{when}", when)
+    .replace("{due}", &due)
+    .replace("{reason}", reason)
+    .replace("{leaf}", &clean(&call.leaf))
 }
 
 /// The reason, or one of this table's own where more is known than the view says.
@@ -252,16 +292,6 @@ fn refined<'a>(call: &CallRow, around: Around, reason: &'a str) -> &'a str {
 fn is_undone(result: &str) -> bool {
     let result: serde_json::Value = serde_json::from_str(result).unwrap_or_default();
     !result["undone_at"].is_null()
-}
-
-/// For a shell: as it is where that is safe.
-fn quoted(word: &str) -> String {
-    let is_plain = |c: char| c.is_ascii_alphanumeric() || "-_.:/".contains(c);
-    if !word.is_empty() && !word.starts_with('-') && word.chars().all(is_plain) {
-        word.to_owned()
-    } else {
-        format!("'{}'", clean(word).replace('\'', "'\\''"))
-    }
 }
 
 #[cfg(test)]
@@ -368,7 +398,7 @@ mod tests {
                 reason => Some(reason),
             };
             let said = explain(&details(line.state, reason));
-            for text in said.commands.iter().chain([&said.why]) {
+            for text in said.commands().iter().chain([&said.why]) {
                 let text = text.replace("changed {leaf} my mind", "");
                 assert!(!text.contains('{') && !text.contains('}'), "{text}");
             }
@@ -388,7 +418,7 @@ mod tests {
 
     #[test]
     fn a_compensation_that_waits_for_a_person_can_be_waived_and_no_other_call() {
-        let waive = "leafhopper resolve 7 --waive --reason '…'".to_owned();
+        let waive = Remedy::Waive(7);
         for (state, reason) in [
             ("parked", "weak_adoption"),
             ("parked", "template"),
@@ -397,19 +427,11 @@ mod tests {
         ] {
             let mut details = details(state, Some(reason));
             details.may_run_again = true;
-            assert!(!explain(&details).commands.contains(&waive));
+            assert!(!explain(&details).remedies.contains(&waive));
             details.call.undoes = Some(5);
             let said = explain(&details);
-            assert!(said.commands.contains(&waive), "{state} {reason}: {said:?}");
+            assert!(said.remedies.contains(&waive), "{state} {reason}: {said:?}");
             assert!(said.why.contains("call 5"), "{said:?}");
         }
-    }
-
-    #[test]
-    fn a_leaf_of_a_row_can_not_end_the_command_that_is_shown() {
-        assert_eq!(quoted("git"), "git");
-        assert_eq!(quoted("a b"), "'a b'");
-        assert_eq!(quoted("x'; rm -rf ~ #"), "'x'\\''; rm -rf ~ #'");
-        assert_eq!(quoted("--all"), "'--all'");
     }
 }

@@ -1,0 +1,11 @@
+//! What people are told of calls and batches: why one is where it is, what would move it, and all that is known
+//! of it as one JSON object.
+//!
+//! The command line, the HTTP API and the page say the same, since they say it from here.
+
+pub(crate) mod explain;
+pub(crate) mod explain_batch;
+pub(crate) mod json;
+pub(crate) mod remedy;
+pub(crate) mod standing;
+pub(crate) mod text;

@@ -1,0 +1,113 @@
+//! Errors as `application/problem+json` (RFC 9457).
+
+use axum::{
+    Json,
+    http::{HeaderValue, StatusCode, header},
+    response::{IntoResponse, Response},
+};
+use serde::Serialize;
+
+use super::access::Denied;
+use crate::store::{StoreError, operator::act::ActError};
+
+/// What went wrong with a request. `type` is absent: the status says what kind it is (RFC 9457, section 4.2.1).
+#[derive(Debug, Clone, Serialize)]
+pub(super) struct Problem {
+    /// The status of the answer.
+    #[serde(serialize_with = "as_number")]
+    status: StatusCode,
+    /// The status in words.
+    title: &'static str,
+    /// What is wrong with this request, and what would be right.
+    detail: String,
+    /// What to do instead.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    hint: Option<String>,
+    #[serde(skip)]
+    header: Option<(header::HeaderName, HeaderValue)>,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde's signature")]
+fn as_number<S: serde::Serializer>(status: &StatusCode, to: S) -> Result<S::Ok, S::Error> {
+    to.serialize_u16(status.as_u16())
+}
+
+impl Problem {
+    /// A problem with this status.
+    pub(super) fn new(status: StatusCode, detail: impl Into<String>) -> Self {
+        Self {
+            status,
+            title: status.canonical_reason().unwrap_or("Error"),
+            detail: detail.into(),
+            hint: None,
+            header: None,
+        }
+    }
+
+    /// What to do instead.
+    pub(super) fn hint(mut self, hint: impl Into<String>) -> Self {
+        self.hint = Some(hint.into());
+        self
+    }
+}
+
+impl From<Denied> for Problem {
+    fn from(denied: Denied) -> Self {
+        let status = match denied {
+            Denied::NoToken => StatusCode::UNAUTHORIZED,
+            Denied::TooManyTries { .. } => StatusCode::TOO_MANY_REQUESTS,
+            Denied::NoneConfigured | Denied::Proxied | Denied::ForeignOrigin => {
+                StatusCode::FORBIDDEN
+            }
+        };
+        let mut problem = Self::new(status, denied.to_string());
+        problem.header = match denied {
+            Denied::NoToken => Some((
+                header::WWW_AUTHENTICATE,
+                HeaderValue::from_static("Bearer realm=\"leafhopper\""),
+            )),
+            Denied::TooManyTries { retry_after } => {
+                Some((header::RETRY_AFTER, (retry_after.as_secs() + 1).into()))
+            }
+            Denied::NoneConfigured | Denied::Proxied | Denied::ForeignOrigin => None,
+        };
+        problem
+    }
+}
+
+impl From<StoreError> for Problem {
+    fn from(error: StoreError) -> Self {
+        Self::new(StatusCode::SERVICE_UNAVAILABLE, error.to_string())
+    }
+}
+
+impl From<ActError> for Problem {
+    fn from(error: ActError) -> Self {
+        match error {
+            ActError::Store(error) => error.into(),
+            ActError::Refused(refusal) => {
+                let problem = Self::new(StatusCode::CONFLICT, refusal.message);
+                match refusal.hint {
+                    Some(hint) => problem.hint(hint),
+                    None => problem,
+                }
+            }
+        }
+    }
+}
+
+impl IntoResponse for Problem {
+    fn into_response(self) -> Response {
+        let (status, extra) = (self.status, self.header.clone());
+        let mut response = (status, Json(self)).into_response();
+        let headers = response.headers_mut();
+        headers.insert(
+            header::CONTENT_TYPE,
+            HeaderValue::from_static("application/problem+json"),
+        );
+        if let Some((name, value)) = extra {
+            headers.insert(name, value);
+        }
+        response
+    }
+}
