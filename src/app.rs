@@ -9,6 +9,7 @@ use std::{
 
 use anyhow::Context as _;
 use tokio::net::TcpListener;
+use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
 use crate::{
@@ -25,8 +26,11 @@ use crate::{
     surface,
 };
 
-/// Connections of the HTTP surface, beside the engine's.
-const SURFACE_CONNECTIONS: usize = 1;
+/// Connections of the HTTP surface for people, beside the engine's; a scrape has one more.
+const PEOPLE_CONNECTIONS: usize = 2;
+
+/// How long answers that are under way at the end may still take.
+const ANSWERS_GRACE: Duration = Duration::from_secs(1);
 
 /// What `run` was told on the command line.
 #[derive(Debug, Clone)]
@@ -94,9 +98,14 @@ pub async fn run(setup: Setup, env: Env<'static>) -> anyhow::Result<Ended> {
     );
     let context = Arc::new(context.noting(begun));
 
+    let stores = surface::Stores {
+        scrapes: Store::new(url.clone(), 1)?,
+        people: Store::new(url, PEOPLE_CONNECTIONS)?,
+    };
     let surface = Tasks::default();
-    let reads = Store::new(url, SURFACE_CONNECTIONS)?;
-    let address = serve(&surface, &context, reads, config.listen.clone(), &stop).await?;
+    let surface_end = CancellationToken::new();
+    let listen = config.listen.clone();
+    let address = serve(&surface, &context, stores, listen, &surface_end).await?;
     tracing::info!(
         listen.address = %address,
         instance.id = %context.identity.id,
@@ -111,12 +120,22 @@ pub async fn run(setup: Setup, env: Env<'static>) -> anyhow::Result<Ended> {
     }
     let engine = Engine::start(Arc::clone(&context), recordings, Some(direct), stop);
     tracing::info!(leaves = ?context.lanes.names(), "dispatching");
-    until_stopped(&mut signals, &context, &engine, setup, env).await;
+    tokio::select! {
+        () = until_stopped(&mut signals, &context, &engine, setup, env) => {}
+        () = surface.broken() => {}
+    }
 
     let grace = context.dispatch().shutdown_grace;
     tracing::info!("stopping: {} calls are under way", context.held.len());
+    let drained = async {
+        let clean = engine.drain(grace).await;
+        // Until here it says how the stop goes on.
+        surface_end.cancel();
+        drop(tokio::time::timeout(ANSWERS_GRACE, surface.join()).await);
+        clean
+    };
     tokio::select! {
-        clean = engine.drain(grace) => Ok(if clean { Ended::Clean } else { Ended::Doubts }),
+        clean = drained => Ok(if clean { Ended::Clean } else { Ended::Doubts }),
         () = stop_asked(&mut signals) => {
             tracing::warn!("told to stop a second time: the calls under way are left in doubt");
             Ok(Ended::AtOnce)
@@ -142,19 +161,20 @@ async fn stop_asked(signals: &mut Signals) {
 async fn serve(
     tasks: &Tasks,
     context: &Arc<Context>,
-    store: Store,
+    stores: surface::Stores,
     listen: Listen,
-    stop: &Stop,
+    end: &CancellationToken,
 ) -> anyhow::Result<SocketAddr> {
     let address = listen.address;
     let listener = TcpListener::bind(address)
         .await
         .with_context(|| format!("listen.address: can't listen on {address}"))?;
     let bound = listener.local_addr().context("listen.address")?;
+    let (context, connections) = (Arc::clone(context), tasks.clone());
     tasks.spawn_loop(
-        "admin",
-        stop.waiting.clone(),
-        surface::serve(listener, Arc::clone(context), store, listen),
+        "surface",
+        end.clone(),
+        surface::serve(listener, context, stores, listen, connections, end.clone()),
     );
     Ok(bound)
 }

@@ -69,7 +69,7 @@ async fn metrics(State(surface): State<Surface>) -> Response {
 async fn gather(surface: &Surface) -> Result<(), StoreError> {
     let known = surface.context.lanes.names();
     let metrics = surface.context.observer.metrics();
-    metrics.set_counts(&known, &surface.store.counts().await?);
-    metrics.set_overview(&known, &surface.store.overview().await?);
+    metrics.set_counts(&known, &surface.stores.scrapes.counts().await?);
+    metrics.set_overview(&known, &surface.stores.scrapes.overview().await?);
     Ok(())
 }

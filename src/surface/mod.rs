@@ -4,56 +4,92 @@
 //! leaf. Who may do what is [`access`]'s to say.
 
 mod access;
+mod api;
 mod health;
 mod problem;
+mod server;
 mod tries;
 
 use std::{net::SocketAddr, sync::Arc};
 
 use axum::{
     Router,
-    extract::{Request, State},
-    http::{HeaderName, HeaderValue, StatusCode, header},
+    extract::{ConnectInfo, Request, State},
+    http::{HeaderName, HeaderValue, Method, StatusCode, header},
     middleware::{self, Next},
     response::{IntoResponse as _, Response},
 };
 use tokio::net::TcpListener;
+use tokio_util::sync::CancellationToken;
 
-use self::{access::Access, problem::Problem};
-use crate::{config::Listen, engine::Context, store::Store};
+use self::{
+    access::{Access, Right},
+    problem::Problem,
+};
+use crate::{config::Listen, engine::Context, shutdown::Tasks, store::Store};
 
-/// What the handlers share. The store is a small pool of their own: scrapes and pages wait for each other, and never
-/// keep the engine from a connection.
+/// What the handlers share.
 #[derive(Clone)]
 struct Surface {
     context: Arc<Context>,
-    store: Store,
+    stores: Stores,
     access: Arc<Access>,
 }
 
-/// Serves until it is dropped.
+/// The surface's own ways to the database: it never keeps the engine from a connection.
+#[derive(Debug, Clone)]
+pub(crate) struct Stores {
+    /// For scrapes, which must not wait for a person's action that waits for a lock.
+    pub(crate) scrapes: Store,
+    /// For the API and the page.
+    pub(crate) people: Store,
+}
+
+/// Serves until `end`. Who waits for `tasks` waits for the answers that are under way then.
 pub(crate) async fn serve(
     listener: TcpListener,
     context: Arc<Context>,
-    store: Store,
+    stores: Stores,
     listen: Listen,
+    tasks: Tasks,
+    end: CancellationToken,
 ) {
     let address = listener.local_addr().unwrap_or(listen.address);
     let access = Access::new(listen.admin_token, address, listen.hosts);
     let surface = Surface {
         context,
-        store,
+        stores,
         access: Arc::new(access),
     };
     let router = Router::new()
         .merge(health::routes())
+        .merge(api::routes(&surface))
         .fallback(async || Problem::new(StatusCode::NOT_FOUND, "there is nothing at this path"))
+        .method_not_allowed_fallback(async |method: Method| {
+            let detail = format!("{method} is not for this path; the header Allow says what is");
+            Problem::new(StatusCode::METHOD_NOT_ALLOWED, detail)
+        })
+        .layer(middleware::from_fn(server::in_time))
         .layer(middleware::from_fn_with_state(surface.clone(), guard))
         .with_state(surface);
-    let service = router.into_make_service_with_connect_info::<SocketAddr>();
-    if let Err(error) = axum::serve(listener, service).await {
-        tracing::error!("the HTTP listener has ended: {error}");
-    }
+    server::serve(listener, router, &tasks, end).await;
+}
+
+/// Lets through what shows the token, or comes from this machine where there is none. What is no GET or HEAD acts.
+async fn authorised(
+    State(surface): State<Surface>,
+    ConnectInfo(peer): ConnectInfo<SocketAddr>,
+    request: Request,
+    next: Next,
+) -> Result<Response, Problem> {
+    let right = match *request.method() {
+        Method::GET | Method::HEAD => Right::Read,
+        _ => Right::Act,
+    };
+    surface
+        .access
+        .check(right, request.headers(), peer.ip(), false)?;
+    Ok(next.run(request).await)
 }
 
 /// On every answer. What a page may load is said here once: its own style and script, and nothing else.

@@ -81,6 +81,15 @@ impl From<StoreError> for Problem {
     }
 }
 
+impl From<serde_json::Error> for Problem {
+    fn from(error: serde_json::Error) -> Self {
+        Self::new(
+            StatusCode::INTERNAL_SERVER_ERROR,
+            format!("what the database has written is no JSON: {error}"),
+        )
+    }
+}
+
 impl From<ActError> for Problem {
     fn from(error: ActError) -> Self {
         match error {

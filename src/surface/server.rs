@@ -1,0 +1,177 @@
+//! The listener: connections and requests within limits, so that a slow or greedy client costs little and holds
+//! nothing up, and a stop that lets answers under way go out.
+
+use std::{io, net::SocketAddr, pin::pin, sync::Arc, time::Duration};
+
+use axum::{
+    Router,
+    body::{Body, Bytes},
+    extract::{ConnectInfo, Request},
+    http::StatusCode,
+    middleware::Next,
+    response::{IntoResponse as _, Response},
+};
+use hyper::{body::Incoming, server::conn::http1, service::service_fn};
+use hyper_util::rt::{TokioIo, TokioTimer};
+use tokio::{
+    net::{TcpListener, TcpStream},
+    sync::Semaphore,
+    time::timeout,
+};
+use tokio_util::sync::CancellationToken;
+use tower_service::Service as _;
+
+use super::problem::Problem;
+use crate::shutdown::Tasks;
+
+/// Connections at once; further ones wait to be accepted.
+const CONNECTIONS_MAX: usize = 256;
+
+/// A request's head has to be there within this time. A connection that waits for its next request is closed after
+/// it, too.
+const HEAD_LIMIT: Duration = Duration::from_secs(10);
+
+/// A request's head is no longer than this.
+const HEAD_BYTES_MAX: usize = 32 * 1024;
+
+/// A request's body has to be there within this time.
+const BODY_LIMIT: Duration = Duration::from_secs(10);
+
+/// A request's body is no longer than this: as much as is kept of a leaf's answer, for which a person may give one.
+const BODY_BYTES_MAX: usize = 1024 * 1024;
+
+/// An answer has begun within this time: longer than any one statement may take.
+const ANSWER_LIMIT: Duration = Duration::from_secs(30);
+
+/// What a client does not take within this time is not sent any more, and its connection is closed.
+const TAKING_LIMIT: Duration = Duration::from_secs(30);
+
+/// After an accept that failed for a lack of the machine's.
+const ACCEPT_PAUSE: Duration = Duration::from_secs(1);
+
+/// Serves until `end`; then answers under way go out. Who waits for `tasks` waits for them.
+pub(super) async fn serve(
+    listener: TcpListener,
+    router: Router,
+    tasks: &Tasks,
+    end: CancellationToken,
+) {
+    let slots = Arc::new(Semaphore::new(CONNECTIONS_MAX));
+    loop {
+        let next = async {
+            let slot = Arc::clone(&slots).acquire_owned().await;
+            (slot, listener.accept().await)
+        };
+        let (slot, accepted) = tokio::select! {
+            next = next => next,
+            () = end.cancelled() => return,
+        };
+        match accepted {
+            Ok((stream, peer)) => {
+                let connection = connection(stream, peer, router.clone(), end.clone());
+                tasks.spawn("connection", async move {
+                    connection.await;
+                    drop(slot);
+                });
+            }
+            Err(error) if is_the_client_s(&error) => {}
+            Err(error) => {
+                tracing::warn!("a connection to the HTTP listener can't be accepted: {error}");
+                tokio::time::sleep(ACCEPT_PAUSE).await;
+            }
+        }
+    }
+}
+
+/// The connection was gone before it was accepted; all else is a lack of file descriptors or memory.
+fn is_the_client_s(error: &io::Error) -> bool {
+    matches!(
+        error.kind(),
+        io::ErrorKind::ConnectionAborted
+            | io::ErrorKind::ConnectionRefused
+            | io::ErrorKind::ConnectionReset
+    )
+}
+
+async fn connection(stream: TcpStream, peer: SocketAddr, router: Router, end: CancellationToken) {
+    let limit = u32::try_from(TAKING_LIMIT.as_millis()).unwrap_or(u32::MAX);
+    let limited = rustix::net::sockopt::set_tcp_user_timeout(&stream, limit);
+    if let Err(error) = limited
+        .map_err(io::Error::from)
+        .and_then(|()| stream.set_nodelay(true))
+    {
+        tracing::debug!("a connection without its options: {error}");
+        return;
+    }
+    let service = service_fn(move |mut request: Request<Incoming>| {
+        request.extensions_mut().insert(ConnectInfo(peer));
+        router.clone().call(request)
+    });
+    let mut http = http1::Builder::new();
+    http.timer(TokioTimer::new())
+        .header_read_timeout(HEAD_LIMIT)
+        .max_buf_size(HEAD_BYTES_MAX);
+    let mut connection = pin!(http.serve_connection(TokioIo::new(stream), service));
+    // How it ends is the client's affair: it went away, was too slow, or spoke no HTTP.
+    tokio::select! {
+        ended = connection.as_mut() => drop(ended),
+        () = end.cancelled() => {
+            connection.as_mut().graceful_shutdown();
+            drop(connection.await);
+        }
+    }
+}
+
+/// Gives up a request whose answer is too long in coming. What it was about to change is rolled back where it was not
+/// committed.
+pub(super) async fn in_time(request: Request, next: Next) -> Response {
+    match timeout(ANSWER_LIMIT, next.run(request)).await {
+        Ok(response) => response,
+        Err(_elapsed) => {
+            let detail = format!(
+                "there is no answer after {} s: look at what it was about before you try again",
+                ANSWER_LIMIT.as_secs()
+            );
+            Problem::new(StatusCode::SERVICE_UNAVAILABLE, detail).into_response()
+        }
+    }
+}
+
+/// A request's whole body.
+///
+/// # Errors
+/// It is too long, too slow, or broken off.
+pub(super) async fn body(body: Body) -> Result<Bytes, Problem> {
+    let read = axum::body::to_bytes(body, BODY_BYTES_MAX);
+    match timeout(BODY_LIMIT, read).await {
+        Ok(Ok(bytes)) => Ok(bytes),
+        Ok(Err(error)) => Err(Problem::new(
+            if is_too_long(&error) {
+                StatusCode::PAYLOAD_TOO_LARGE
+            } else {
+                StatusCode::BAD_REQUEST
+            },
+            format!(
+                "the request's body can't be read (at most {BODY_BYTES_MAX} bytes are): {error}"
+            ),
+        )),
+        Err(_elapsed) => Err(Problem::new(
+            StatusCode::REQUEST_TIMEOUT,
+            format!(
+                "the request's body was not there within {} s",
+                BODY_LIMIT.as_secs()
+            ),
+        )),
+    }
+}
+
+fn is_too_long(error: &axum::Error) -> bool {
+    let mut cause: Option<&dyn std::error::Error> = Some(error);
+    while let Some(error) = cause {
+        if error.is::<http_body_util::LengthLimitError>() {
+            return true;
+        }
+        cause = error.source();
+    }
+    false
+}
