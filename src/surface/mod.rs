@@ -6,6 +6,7 @@
 mod access;
 mod health;
 mod problem;
+mod tables;
 mod tries;
 
 use std::{net::SocketAddr, sync::Arc};
@@ -19,7 +20,7 @@ use axum::{
 };
 use tokio::net::TcpListener;
 
-use self::{access::Access, problem::Problem};
+use self::{access::Access, problem::Problem, tables::Looks};
 use crate::{config::Listen, engine::Context, store::Store};
 
 /// What the handlers share. The store is a small pool of their own: scrapes and pages wait for each other, and never
@@ -29,6 +30,7 @@ struct Surface {
     context: Arc<Context>,
     store: Store,
     access: Arc<Access>,
+    looks: Arc<Looks>,
 }
 
 /// Serves until it is dropped.
@@ -44,6 +46,7 @@ pub(crate) async fn serve(
         context,
         store,
         access: Arc::new(access),
+        looks: Arc::default(),
     };
     let router = Router::new()
         .merge(health::routes())
