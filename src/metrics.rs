@@ -12,7 +12,10 @@ use prometheus::{
     IntGaugeVec, Opts, Registry, process_collector::ProcessCollector,
 };
 
-use crate::store::stats::{Count, Overview};
+use crate::store::{
+    operator::{FAILED_REASONS, PARKED_REASONS, PENDING_REASONS},
+    stats::{Count, Overview},
+};
 
 /// From below the time of one round trip to beyond the longest usual time limit of a leaf.
 const SECONDS: &[f64] = &[
@@ -35,14 +38,10 @@ const CLASSES: &[&str] = &[
     "in_doubt",
     "failed",
 ];
-const STUCK: &[&str] = &[
-    "order_held",
-    "parked",
-    "lease_over",
-    "in_doubt",
-    "due",
-    "leaf_unknown",
-];
+/// Of stuck calls that the view gives no reason: in doubt for long, dispatching past the lease, due and not sent.
+const STUCK: &[&str] = &["in_doubt", "lease_over", "due"];
+/// Of pending calls that the view gives no reason: it is their turn, or not yet.
+const PENDING: &[&str] = &["due", "not_due"];
 const BATCHES: &[&str] = &["open", "closing", "cancelling", "compensating"];
 const STUCK_BATCHES: &[&str] = &[
     "cancelling",
@@ -132,6 +131,8 @@ macro_rules! metrics {
 metrics! {
     /// Calls that are not final, from the database.
     calls: IntGaugeVec ["leaf", "state"] &[];
+    /// Pending calls by what they wait for, from the database; `due` and `not_due` wait for nothing but their turn.
+    pending_calls: IntGaugeVec ["leaf", "reason"] &[];
     /// How long the oldest due call has been due.
     oldest_due_age_seconds: GaugeVec ["leaf"] &[];
     /// How long the oldest call in doubt has been so.
@@ -150,6 +151,10 @@ metrics! {
     attempts_total: IntCounterVec ["leaf", "class"] &[];
     /// Calls that this instance saw become final.
     calls_finished_total: IntCounterVec ["leaf", "state"] &[];
+    /// Calls that this instance saw fail, by the reason.
+    calls_failed_total: IntCounterVec ["leaf", "reason"] &[];
+    /// Calls that were inserted while triggers were off, and were taken up.
+    untracked_calls_total: IntCounter [] &[];
     /// Calls that were not sent since their effect stood.
     duplicates_prevented_total: IntCounterVec ["leaf", "how"] &[];
     /// Effects that a probe without `found` took for a call's own.
@@ -220,7 +225,13 @@ impl Metrics {
         for state in FINAL {
             self.calls_finished_total.with_label_values(&[leaf, state]);
         }
-        for reason in STUCK {
+        for reason in FAILED_REASONS {
+            self.calls_failed_total.with_label_values(&[leaf, reason]);
+        }
+        for reason in pending_reasons() {
+            self.pending_calls.with_label_values(&[leaf, reason]);
+        }
+        for reason in stuck_reasons() {
             self.stuck_calls.with_label_values(&[leaf, reason]);
         }
         for gauge in [&self.oldest_due_age_seconds, &self.oldest_doubt_age_seconds] {
@@ -244,15 +255,25 @@ impl Metrics {
             by_leaf.entry(leaf).or_default().push(count);
         }
         for (leaf, counts) in by_leaf {
+            let sum = |of: fn(&Count) -> u64, is: &dyn Fn(&Count) -> bool| {
+                signed(counts.iter().filter(|c| is(c)).map(|c| of(c)).sum())
+            };
             for state in STATES {
-                let calls = counts
-                    .iter()
-                    .filter(|c| c.state == *state)
-                    .map(|c| c.calls)
-                    .sum();
                 self.calls
                     .with_label_values(&[leaf, state])
-                    .set(signed(calls));
+                    .set(sum(|c| c.calls, &|c| c.state == *state));
+            }
+            for reason in pending_reasons() {
+                self.pending_calls
+                    .with_label_values(&[leaf, reason])
+                    .set(sum(|c| c.calls, &|c| {
+                        c.state == "pending" && pending_reason(c) == reason
+                    }));
+            }
+            for reason in stuck_reasons() {
+                self.stuck_calls
+                    .with_label_values(&[leaf, reason])
+                    .set(sum(|c| c.stuck, &|c| stuck_reason(c) == reason));
             }
             let oldest = |age: fn(&Count) -> f64| counts.iter().map(|c| age(c)).fold(0.0, f64::max);
             self.oldest_due_age_seconds
@@ -261,24 +282,6 @@ impl Metrics {
             self.oldest_doubt_age_seconds
                 .with_label_values(&[leaf])
                 .set(oldest(|c| c.oldest_doubt.as_secs_f64()));
-            for reason in STUCK {
-                let stuck: u64 = if leaf == UNKNOWN && *reason == "due" {
-                    0
-                } else if *reason == "leaf_unknown" {
-                    let pending = counts
-                        .iter()
-                        .filter(|c| leaf == UNKNOWN && c.state == "pending");
-                    pending.map(|c| c.calls).sum()
-                } else {
-                    let all = counts.iter().flat_map(|c| c.stuck);
-                    all.filter(|(name, _)| name == reason)
-                        .map(|(_, number)| number)
-                        .sum()
-                };
-                self.stuck_calls
-                    .with_label_values(&[leaf, reason])
-                    .set(signed(stuck));
-            }
         }
     }
 
@@ -314,6 +317,34 @@ impl Metrics {
 impl Default for Metrics {
     fn default() -> Self {
         Self::new()
+    }
+}
+
+fn pending_reasons() -> impl Iterator<Item = &'static str> {
+    PENDING_REASONS.iter().chain(PENDING).copied()
+}
+
+fn stuck_reasons() -> impl Iterator<Item = &'static str> {
+    let parked = PARKED_REASONS.iter();
+    parked.chain(PENDING_REASONS).chain(STUCK).copied()
+}
+
+/// Why calls are pending, as a label.
+fn pending_reason(count: &Count) -> &str {
+    match count.reason.as_deref() {
+        Some(reason) => reason,
+        None if count.later => "not_due",
+        None => "due",
+    }
+}
+
+/// Why calls are stuck, as a label.
+fn stuck_reason(count: &Count) -> &str {
+    match count.state.as_str() {
+        "dispatching" => "lease_over",
+        "in_doubt" => "in_doubt",
+        "pending" => pending_reason(count),
+        _ => count.reason.as_deref().unwrap_or_default(),
     }
 }
 

@@ -198,6 +198,12 @@ impl Observer {
                 m.calls_finished_total
                     .with_label_values(&[leaf, state])
                     .inc_by(calls);
+                if state == "failed" {
+                    // Nothing else fails a call without an attempt.
+                    m.calls_failed_total
+                        .with_label_values(&[leaf, "gave_up"])
+                        .inc_by(calls);
+                }
             }
             O::BatchMoved { batch, state } => match state {
                 "cancelling" | "compensating" | "cancelled" => tracing::info!(
@@ -222,10 +228,13 @@ impl Observer {
                 );
             }
             O::GivenBack { calls } => tracing::warn!(calls, "{calls} claims were given back"),
-            O::TakenUp { calls } => tracing::warn!(
-                calls,
-                "{calls} calls that were inserted while triggers were off are taken up"
-            ),
+            O::TakenUp { calls } => {
+                m.untracked_calls_total.inc_by(calls);
+                tracing::warn!(
+                    calls,
+                    "{calls} calls that were inserted while triggers were off are taken up"
+                );
+            }
             O::Settled {
                 call,
                 state,
@@ -329,6 +338,11 @@ impl Observer {
                 m.calls_finished_total
                     .with_label_values(&[leaf, state])
                     .inc();
+                if let ("failed", Some(reason)) = (state, reason) {
+                    m.calls_failed_total
+                        .with_label_values(&[leaf, reason])
+                        .inc();
+                }
                 tracing::info!(
                     call.id = call,
                     call.leaf = leaf,

@@ -4,21 +4,25 @@ use std::time::Duration;
 
 use super::{Store, StoreError, column, seconds};
 
-/// The live calls of one leaf in one state.
+/// The live calls of one leaf in one state, for one reason.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Count {
     /// The leaf, as rows name it: it may be unknown here.
     pub leaf: String,
     /// The state.
     pub state: String,
+    /// Why they are in it, as the view says.
+    pub reason: Option<String>,
+    /// They are pending, and not due yet.
+    pub later: bool,
     /// How many.
     pub calls: u64,
+    /// How many of them are stuck, as the contract defines it.
+    pub stuck: u64,
     /// The age of the oldest that is due.
     pub oldest_due: Duration,
     /// The age of the oldest doubt.
     pub oldest_doubt: Duration,
-    /// Stuck ones by reason; the reasons are a fixed list.
-    pub stuck: [(&'static str, u64); 5],
 }
 
 /// What is counted apart from calls.
@@ -35,7 +39,7 @@ pub struct Overview {
 }
 
 impl Store {
-    /// Live calls by leaf and state.
+    /// Live calls by leaf, state and reason.
     ///
     /// # Errors
     /// The database did not answer.
@@ -50,16 +54,12 @@ impl Store {
                 Ok(Count {
                     leaf: column(OPERATION, row, "leaf")?,
                     state: column(OPERATION, row, "state")?,
+                    reason: column(OPERATION, row, "reason")?,
+                    later: column(OPERATION, row, "later")?,
                     calls: number("calls")?,
+                    stuck: number("stuck")?,
                     oldest_due: seconds(column(OPERATION, row, "oldest_due")?),
                     oldest_doubt: seconds(column(OPERATION, row, "oldest_doubt")?),
-                    stuck: [
-                        ("parked", number("parked")?),
-                        ("lease_over", number("lease_over")?),
-                        ("order_held", number("order_held")?),
-                        ("in_doubt", number("long_in_doubt")?),
-                        ("due", number("long_due")?),
-                    ],
                 })
             })
             .collect()

@@ -69,7 +69,8 @@ async fn metrics(State(surface): State<Surface>) -> Response {
 async fn gather(surface: &Surface) -> Result<(), StoreError> {
     let known = surface.context.lanes.names();
     let metrics = surface.context.observer.metrics();
-    metrics.set_counts(&known, &surface.stores.scrapes.counts().await?);
-    metrics.set_overview(&known, &surface.stores.scrapes.overview().await?);
+    let tables = surface.tables().await?;
+    metrics.set_counts(&known, &tables.counts);
+    metrics.set_overview(&known, &tables.overview);
     Ok(())
 }

@@ -8,6 +8,7 @@ mod api;
 mod health;
 mod problem;
 mod server;
+mod tables;
 mod tries;
 
 use std::{net::SocketAddr, sync::Arc};
@@ -25,8 +26,14 @@ use tokio_util::sync::CancellationToken;
 use self::{
     access::{Access, Right},
     problem::Problem,
+    tables::{Looks, Tables},
 };
-use crate::{config::Listen, engine::Context, shutdown::Tasks, store::Store};
+use crate::{
+    config::Listen,
+    engine::Context,
+    shutdown::Tasks,
+    store::{Store, StoreError},
+};
 
 /// What the handlers share.
 #[derive(Clone)]
@@ -34,6 +41,14 @@ struct Surface {
     context: Arc<Context>,
     stores: Stores,
     access: Arc<Access>,
+    looks: Arc<Looks>,
+}
+
+impl Surface {
+    /// What the tables hold, or held a moment ago.
+    async fn tables(&self) -> Result<Arc<Tables>, StoreError> {
+        self.looks.look(&self.stores.scrapes).await
+    }
 }
 
 /// The surface's own ways to the database: it never keeps the engine from a connection.
@@ -60,6 +75,7 @@ pub(crate) async fn serve(
         context,
         stores,
         access: Arc::new(access),
+        looks: Arc::default(),
     };
     let router = Router::new()
         .merge(health::routes())

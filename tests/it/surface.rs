@@ -82,9 +82,20 @@ async fn every_metric_is_there_from_the_start() {
         for gauge in ["oldest_due_age_seconds", "oldest_doubt_age_seconds"] {
             has(gauge, leaf);
         }
-        for reason in ["parked", "lease_over", "in_doubt", "due", "leaf_unknown"] {
+        for reason in [
+            "no_probe",
+            "crash_suspect",
+            "lease_over",
+            "in_doubt",
+            "due",
+            "leaf_unknown",
+        ] {
             has("stuck_calls", &format!("{leaf},reason=\"{reason}\""));
         }
+        for reason in ["due", "not_due", "leaf_paused", "waits_for_order"] {
+            has("pending_calls", &format!("{leaf},reason=\"{reason}\""));
+        }
+        has("calls_failed_total", &format!("{leaf},reason=\"rejected\""));
     }
     for leaf in [LEAF, "leaf=\"second\""] {
         for class in [
@@ -223,7 +234,7 @@ async fn counters_count_what_happened() {
     }
     let prevented = "leafhopper_duplicates_prevented_total";
     until_metric(&sidecar, prevented, &[LEAF, "how=\"result\""], 1.0).await;
-    let stuck = [LEAF, "reason=\"parked\""];
+    let stuck = [LEAF, "reason=\"no_probe\""];
     until_metric(&sidecar, "leafhopper_stuck_calls", &stuck, 1.0).await;
     for name in ["call_duration_seconds", "commit_to_send_seconds"] {
         let count = format!("leafhopper_{name}_count");
@@ -357,7 +368,9 @@ async fn what_is_stuck_is_said_to_be() {
         bed.app.insert(follow_up).await;
     }
     assert_eq!(bed.app.call(ids[0]).await["stuck"], json!(false));
-    for (id, leaf) in ids.into_iter().zip(["leaf", "paused"]) {
+    // The breaker opens after five connections in a row that failed.
+    let reasons = [("leaf", "breaker_open"), ("paused", "leaf_paused")];
+    for (id, (leaf, reason)) in ids.into_iter().zip(reasons) {
         until("it is stuck", async || {
             let call = bed.app.call(id).await;
             if call["stuck"] == json!(true) {
@@ -367,7 +380,10 @@ async fn what_is_stuck_is_said_to_be() {
             }
         })
         .await;
-        let labels = [&format!("leaf=\"{leaf}\"") as &str, "reason=\"due\""];
+        let labels = [
+            &format!("leaf=\"{leaf}\"") as &str,
+            &format!("reason=\"{reason}\""),
+        ];
         until_metric(&sidecar, "leafhopper_stuck_calls", &labels, 1.0).await;
         let age = sidecar
             .metric("leafhopper_oldest_due_age_seconds", &labels[..1])

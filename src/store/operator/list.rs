@@ -6,7 +6,7 @@
 use tokio_postgres::types::Type;
 use uuid::Uuid;
 
-use super::{CallRow, column};
+use super::{CallRow, PARKED_REASONS, PENDING_REASONS, column};
 use crate::{
     domain::call::CallId,
     store::{Store, StoreError},
@@ -23,33 +23,6 @@ const LOOK_MIN: usize = 50;
 
 /// The states that have a row in `dispatch`.
 const LIVE: &[&str] = &["pending", "dispatching", "accepted", "in_doubt", "parked"];
-
-/// The reasons of pending calls, which the view works out. `untracked` is not among them: such a call has no
-/// row in `dispatch` to be found by.
-const PENDING_REASONS: &[&str] = &[
-    "leaf_unknown",
-    "leaf_paused",
-    "credential_unknown",
-    "breaker_open",
-    "rate_limited",
-    "waits_for_key",
-    "waits_for_order",
-    "waits_for_batch",
-    "batch_cancelled",
-    "retry",
-    "database_changed",
-];
-
-/// The reasons that only parked calls have.
-const PARKED_REASONS: &[&str] = &[
-    "no_probe",
-    "probe_unclear",
-    "template",
-    "exists_unmatched",
-    "key_expired",
-    "crash_suspect",
-    "weak_adoption",
-];
 
 /// Which calls. All that is given must hold; nothing given means all.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -140,7 +113,7 @@ impl Filter {
 fn state_of(reason: &str) -> Option<&'static str> {
     if PENDING_REASONS.contains(&reason) {
         Some("pending")
-    } else if PARKED_REASONS.contains(&reason) {
+    } else if PARKED_REASONS.contains(&reason) && reason != "attempts_exhausted" {
         Some("parked")
     } else {
         None

@@ -29,6 +29,43 @@ pub const STATES: &[&str] = &[
     "expired",
 ];
 
+/// The reasons of pending calls, which the view works out. `untracked` is not among them: such a call has no
+/// row in `dispatch` to be found by.
+pub const PENDING_REASONS: &[&str] = &[
+    "leaf_unknown",
+    "leaf_paused",
+    "credential_unknown",
+    "breaker_open",
+    "rate_limited",
+    "waits_for_key",
+    "waits_for_order",
+    "waits_for_batch",
+    "batch_cancelled",
+    "retry",
+    "database_changed",
+];
+
+/// The reasons of parked calls. Failed ones may be `attempts_exhausted`, too.
+pub const PARKED_REASONS: &[&str] = &[
+    "no_probe",
+    "probe_unclear",
+    "template",
+    "exists_unmatched",
+    "key_expired",
+    "crash_suspect",
+    "attempts_exhausted",
+    "weak_adoption",
+];
+
+/// The reasons of failed calls.
+pub const FAILED_REASONS: &[&str] = &[
+    "rejected",
+    "attempts_exhausted",
+    "gave_up",
+    "key_conflict",
+    "unsendable",
+];
+
 /// A call as lists show it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct CallRow {
