@@ -183,7 +183,8 @@ BEGIN
     RETURNING * INTO b;
     IF NOT FOUND THEN
         RAISE EXCEPTION 'batch % is already %', batch, (SELECT x.state FROM leafhopper.batch x WHERE x.id = batch)
-            USING HINT = 'only an open batch can be cancelled', ERRCODE = 'object_not_in_prerequisite_state';
+            USING HINT = 'only an open batch can be cancelled; what an ended one left is undone by calls of your own, or forgotten with forget(leaf, key)',
+                  ERRCODE = 'object_not_in_prerequisite_state';
     END IF;
     PERFORM leafhopper.note('cancel_batch', NULL, batch, NULL, reason);
     PERFORM leafhopper.wake();
@@ -425,7 +426,9 @@ BEGIN
             RAISE EXCEPTION 'there is no call %', call_id USING ERRCODE = 'no_data_found';
         END IF;
         RAISE EXCEPTION 'call % has not failed but is %', call_id, other
-            USING HINT = 'only a failed call can be retried', ERRCODE = 'object_not_in_prerequisite_state';
+            USING HINT = CASE other WHEN 'parked' THEN 'say what is true of it: resolve_not_executed(call_id, reason) sends it again'
+                                    ELSE 'only a failed call can be retried' END,
+                  ERRCODE = 'object_not_in_prerequisite_state';
     END IF;
     SELECT * INTO o FROM leafhopper.outbox x WHERE x.id = retry.call_id;
     IF f.batch_id IS NOT NULL THEN

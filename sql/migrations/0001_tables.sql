@@ -375,7 +375,7 @@ CREATE TABLE leafhopper.instance (
     heartbeat_at timestamptz NOT NULL DEFAULT now(),
     beat         bigint      NOT NULL DEFAULT 1,
     lease        interval    NOT NULL,
-    -- By leaf: {"credentials": [...], "blocked": [...], "breaker_open": bool, "rate_limited": bool}.
+    -- By leaf: {"credentials": [...], "blocked": [...], "breaker_open": bool, "rate_limited": bool, "compensates": bool}.
     -- An empty string among credentials and blocked stands for the leaf's own auth.
     leaves       jsonb       NOT NULL DEFAULT '{}',
     -- The timeline on which this instance has found all that it knows to be committed.

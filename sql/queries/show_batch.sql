@@ -31,6 +31,9 @@ effect AS MATERIALIZED (
     SELECT e.call_id, e.leaf, e.key, e.generation, e.seq, e.confirmed_at, e.weak, e.compensate IS NOT NULL AS own_compensate,
            EXISTS (SELECT FROM leafhopper.instance i
                     WHERE i.heartbeat_at + i.lease > now() AND i.leaves ? e.leaf) AS leaf_known,
+           e.undone_by, EXISTS (SELECT FROM leafhopper.instance i
+                                 WHERE i.heartbeat_at + i.lease > now()
+                                   AND (i.leaves -> e.leaf ->> 'compensates')::boolean) AS leaf_compensates,
            e.compensation, coalesce(d.state, f.state) AS compensation_state,
            coalesce(d.reason, f.reason) AS compensation_reason, coalesce(d.last_error, f.last_error) AS compensation_error,
            coalesce(d.last_status, f.last_status) AS compensation_status,

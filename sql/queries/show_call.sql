@@ -29,6 +29,7 @@ SELECT c.id, c.leaf, c.key, c.state, c.reason, c.waits_for, c.attempts, c.last_s
        ARRAY(SELECT o.id FROM leafhopper.outbox o
               WHERE o.leaf = c.leaf AND o.key = c.key AND o.id <> c.id
               ORDER BY o.id DESC LIMIT 50) AS same_key,
+       (SELECT count(*) FROM leafhopper.instance i WHERE i.heartbeat_at + i.lease > now()) AS instances,
        -- Whether calls behind this one wait for a word, since it ended without a confirmation.
        EXISTS (SELECT FROM leafhopper.order_hold h WHERE h.head = c.id) AS holds_others
   FROM leafhopper.call c

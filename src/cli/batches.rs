@@ -10,11 +10,12 @@ use super::{
     output::Out,
     select::{ask, by},
     settings,
+    watch::WatchArgs,
 };
 use crate::{
     present::{
         standing::{batch_standing, numbers},
-        text::{age, clean, clean_json, counted},
+        text::{age, clean, counted},
     },
     store::operator::batches::{BATCH_STATES, BatchFilter, BatchRow},
 };
@@ -38,6 +39,8 @@ pub struct BatchesArgs {
     /// As an array of objects.
     #[arg(long)]
     json: bool,
+    #[command(flatten)]
+    watch: WatchArgs,
 }
 
 /// `cancel-batch`
@@ -71,33 +74,29 @@ pub(crate) async fn batches(
         stuck: args.stuck,
     };
     let limit = usize::try_from(args.limit).unwrap_or(usize::MAX);
-    let batches = store.batches(&filter, args.after, limit).await?;
-    if args.json {
-        let rows: Vec<String> = batches
-            .iter()
-            .map(|batch| clean_json(&batch.json))
-            .collect();
-        if rows.is_empty() {
-            writeln!(out.out, "[]")?;
-        } else {
-            writeln!(out.out, "[\n{}\n]", rows.join(",\n"))?;
+    let show = async |out: &mut Out<'_>| {
+        let batches = store.batches(&filter, args.after, limit).await?;
+        if args.json {
+            let rows: Vec<&str> = batches.iter().map(|batch| batch.json.as_str()).collect();
+            return Ok(out.array(&rows, args.watch.is_on())?);
         }
-        return Ok(Exit::Done);
-    }
-    if batches.is_empty() {
-        writeln!(out.err, "no batch matches")?;
-        return Ok(Exit::Done);
-    }
-    list(&batches, out)?;
-    if let (true, Some(last)) = (batches.len() == limit, batches.last()) {
-        out.out.flush()?;
-        let shown = if limit == 1 {
-            "1 batch".to_owned()
-        } else {
-            format!("{limit} batches")
-        };
-        writeln!(out.err, "{shown}; there may be more: --after {}", last.id)?;
-    }
+        if batches.is_empty() {
+            writeln!(out.err, "no batch matches")?;
+            return Ok(());
+        }
+        list(&batches, out)?;
+        if let (true, Some(last)) = (batches.len() == limit, batches.last()) {
+            out.out.flush()?;
+            let shown = if limit == 1 {
+                "1 batch".to_owned()
+            } else {
+                format!("{limit} batches")
+            };
+            writeln!(out.err, "{shown}; there may be more: --after {}", last.id)?;
+        }
+        Ok(())
+    };
+    args.watch.run(out, show).await?;
     Ok(Exit::Done)
 }
 

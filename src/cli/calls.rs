@@ -4,12 +4,12 @@ use std::path::Path;
 
 use clap::{Args, ValueEnum};
 
-use super::{Exit, output::Out, select::FilterArgs, settings};
+use super::{Exit, output::Out, select::FilterArgs, settings, watch::WatchArgs};
 use crate::{
     domain::call::CallId,
     present::{
         standing::standing,
-        text::{age, clean_json, counted},
+        text::{age, counted},
     },
     store::operator::{
         CallRow,
@@ -38,6 +38,8 @@ pub struct CallsArgs {
     /// As an array of objects, with the columns of the view but for bodies, headers and templates.
     #[arg(long)]
     json: bool,
+    #[command(flatten)]
+    watch: WatchArgs,
 }
 
 /// Which end of a list comes first.
@@ -62,30 +64,30 @@ pub(crate) async fn calls(
         limit: usize::try_from(args.limit).unwrap_or(usize::MAX),
     };
     let filter = args.filter.filter(args.id);
-    let calls = settings::store(config)?.calls(&filter, page).await?;
-    if args.json {
-        let rows: Vec<String> = calls.iter().map(|call| clean_json(&call.json)).collect();
-        if rows.is_empty() {
-            writeln!(out.out, "[]")?;
-        } else {
-            writeln!(out.out, "[\n{}\n]", rows.join(",\n"))?;
+    let store = settings::store(config)?;
+    let show = async |out: &mut Out<'_>| {
+        let calls = store.calls(&filter, page).await?;
+        if args.json {
+            let rows: Vec<&str> = calls.iter().map(|call| call.json.as_str()).collect();
+            return Ok(out.array(&rows, args.watch.is_on())?);
         }
-        return Ok(Exit::Done);
-    }
-    if calls.is_empty() {
-        writeln!(out.err, "no call matches")?;
-        return Ok(Exit::Done);
-    }
-    list(&calls, out)?;
-    if let (true, Some(last)) = (calls.len() == page.limit, calls.last()) {
-        out.out.flush()?;
-        writeln!(
-            out.err,
-            "{}; there may be more: --after {}",
-            counted(calls.len(), "call"),
-            last.id
-        )?;
-    }
+        if calls.is_empty() {
+            writeln!(out.err, "no call matches")?;
+            return Ok(());
+        }
+        list(&calls, out)?;
+        if let (true, Some(last)) = (calls.len() == page.limit, calls.last()) {
+            out.out.flush()?;
+            writeln!(
+                out.err,
+                "{}; there may be more: --after {}",
+                counted(calls.len(), "call"),
+                last.id
+            )?;
+        }
+        Ok(())
+    };
+    args.watch.run(out, show).await?;
     Ok(Exit::Done)
 }
 

@@ -13,12 +13,14 @@ mod change;
 mod check;
 mod leaves;
 pub mod log;
+mod manual;
 pub mod output;
 mod run;
 mod schema;
 mod select;
 mod settings;
 mod show;
+mod watch;
 
 use std::{io, path::PathBuf, process::ExitCode};
 
@@ -106,6 +108,10 @@ pub enum Command {
     Pause(leaves::PauseArgs),
     /// Send to a leaf again, or to all; also after the database changed.
     Resume(leaves::ResumeArgs),
+    /// Write a shell's completions: `leafhopper completions bash > /etc/bash_completion.d/leafhopper`.
+    Completions(manual::CompletionsArgs),
+    /// Write the manual.
+    Man(manual::ManArgs),
 }
 
 /// How a command ended.
@@ -183,6 +189,8 @@ pub async fn execute(cli: Cli, out: &mut Out<'_>) -> anyhow::Result<u8> {
         Command::Release(args) => change::release(&args, config, out).await?,
         Command::Pause(args) => leaves::pause(&args, config, out).await?,
         Command::Resume(args) => leaves::resume(&args, config, out).await?,
+        Command::Completions(args) => manual::completions(&args, out)?,
+        Command::Man(args) => manual::man(&args, out)?,
     };
     Ok(exit.into())
 }
@@ -281,6 +289,11 @@ mod tests {
             "leafhopper pause git --reason why",
             "leafhopper resume git --reason why",
             "leafhopper resume --all --as probe --reason why",
+            "leafhopper calls --stuck --watch",
+            "leafhopper calls --watch=5 --json",
+            "leafhopper batches --watch",
+            "leafhopper completions zsh",
+            "leafhopper man --dir man",
         ] {
             assert_eq!(refused(line), None, "{line}");
         }
@@ -308,6 +321,8 @@ mod tests {
             "leafhopper resume git --all --reason why",
             "leafhopper resume git --as probe --reason why",
             "leafhopper calls --state nonsense",
+            "leafhopper calls --watch=0",
+            "leafhopper completions tcsh",
             "leafhopper migrate --functions confirm",
         ] {
             assert!(refused(line).is_some(), "{line}");

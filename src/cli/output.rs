@@ -4,7 +4,10 @@ use std::io::{self, IsTerminal as _, Write};
 
 use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
 
-use crate::{config, present::text::clean};
+use crate::{
+    config,
+    present::text::{clean, clean_json},
+};
 
 /// Where a command writes to.
 pub struct Out<'a> {
@@ -51,6 +54,25 @@ impl<'a> Out<'a> {
                     .unwrap_or(USUAL_WIDTH)
             }),
             can_ask: io::stdin().is_terminal() && io::stderr().is_terminal(),
+        }
+    }
+
+    /// Whether `out` is a terminal.
+    #[must_use]
+    pub fn is_terminal(&self) -> bool {
+        self.width.is_some()
+    }
+
+    /// Rows that are JSON already, as one array: a row a line, or in `one_line`.
+    ///
+    /// # Errors
+    /// The stream is closed.
+    pub fn array(&mut self, rows: &[&str], one_line: bool) -> io::Result<()> {
+        let rows: Vec<String> = rows.iter().map(|row| clean_json(row)).collect();
+        if one_line || rows.is_empty() {
+            writeln!(self.out, "[{}]", rows.join(","))
+        } else {
+            writeln!(self.out, "[\n{}\n]", rows.join(",\n"))
         }
     }
 

@@ -71,6 +71,7 @@ pub(crate) struct Published {
     blocked: Vec<String>,
     breaker_open: bool,
     rate_limited: bool,
+    compensates: bool,
 }
 
 impl Lane {
@@ -276,12 +277,14 @@ impl Lane {
     }
 
     pub(crate) fn published(&self) -> Published {
+        let leaf = &self.settings().leaf;
         let state = self.state();
         Published {
-            credentials: self.settings().leaf.secrets.names(),
+            credentials: leaf.secrets.names(),
             blocked: state.breaker.blocked(Instant::now()),
             breaker_open: state.breaker.leaf_is_open(),
             rate_limited: state.rate_limited,
+            compensates: leaf.compensate.is_some(),
         }
     }
 }

@@ -98,6 +98,7 @@ const CHECK: &[Step] = &[Step::Check];
 const NOT_BEFORE: &str = "(not yet)";
 const NOT_SENT: &str = "(not sent)";
 const OVERDUE: &str = "(overdue)";
+const NO_INSTANCE: &str = "(no instance)";
 const LEASE_OVER: &str = "(lease over)";
 const HEAD_ENDED: &str = "(head ended)";
 const BATCH_CLOSED: &str = "(batch closed)";
@@ -114,8 +115,9 @@ const UNDO_WAIVED: &str = "(undo waived)";
 #[rustfmt::skip]
 const LINES: &[Line] = &[
     line("pending", "", "It is its turn: an instance takes it as soon as it has a free slot for leaf {leaf}.", &[]),
+    line("pending", NO_INSTANCE, "No instance is running: start `leafhopper run`, and look why it ended.", CHECK),
     line("pending", NOT_BEFORE, "It is not due yet: it goes in {due}.", &[]),
-    line("pending", OVERDUE, "It is due and nobody sends it: the instances are down, or busy with calls before it.", CHECK),
+    line("pending", OVERDUE, "It is due and nobody sends it: the instances are down, or busy with calls before it. One that was killed keeps its slots until its lease has ended.", CHECK),
     line("pending", "leaf_unknown", "No running instance knows a leaf {leaf}: start `leafhopper run` with a configuration that has [leaf.{leaf}], or add it there and send SIGHUP. If the name is a mistake, cancel the call.", CANCEL),
     line("pending", "leaf_paused", "Leaf {leaf} is paused: nothing is sent to it until it is resumed.", RESUME),
     line("pending", "credential_unknown", "No running instance has the credential that the call names: add a file of that name to the folder `credentials` of leaf {leaf}; it is noticed within 5 s.", CANCEL),
@@ -167,6 +169,8 @@ const LINES: &[Line] = &[
 pub(crate) struct Around {
     /// Seconds until it is looked at next.
     pub(crate) due_in: Option<f64>,
+    /// No instance is running.
+    pub(crate) no_instance: bool,
     /// No attempt of it is on record.
     pub(crate) unsent: bool,
     /// If it has failed it may be retried.
@@ -184,6 +188,7 @@ pub(crate) fn explain(details: &Details) -> Explanation {
     let ended = |head: &CallRow| matches!(head.state.as_str(), "failed" | "cancelled" | "expired");
     let around = Around {
         due_in: details.due_in,
+        no_instance: details.instances == 0,
         unsent: details.call.attempts == 0 && details.attempts == "[]",
         may_run_again: details.may_run_again,
         head_ended: details.waits_for.as_ref().is_some_and(ended),
@@ -272,6 +277,7 @@ fn refined<'a>(call: &CallRow, around: Around, reason: &'a str) -> &'a str {
     let undoes = call.undoes.is_some();
     match (call.state.as_str(), reason) {
         ("pending", "") if around.due_in.is_some_and(|due| due > 0.0) => NOT_BEFORE,
+        ("pending", "" | "leaf_unknown") if around.no_instance => NO_INSTANCE,
         ("pending", "") if call.stuck => OVERDUE,
         ("pending", "retry") if around.unsent => NOT_SENT,
         ("pending", "waits_for_order") if around.head_ended => HEAD_ENDED,
@@ -321,6 +327,7 @@ mod tests {
             },
             may_run_again: false,
             due_in: None,
+            instances: 1,
             holds_others: false,
             attempts: "[]".to_owned(),
             result: None,

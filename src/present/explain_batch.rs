@@ -92,9 +92,13 @@ fn because(details: &BatchDetails) -> String {
                 "expired" => "expired",
                 _ => "was cancelled",
             },
-            first
-                .text("reason")
-                .unwrap_or_else(|| "no reason given".to_owned())
+            first.text("reason").unwrap_or_else(|| {
+                let reason = match first.cell("state").as_str() {
+                    "expired" => "its deadline passed",
+                    _ => "no reason given",
+                };
+                reason.to_owned()
+            })
         ),
         _ => String::new(),
     }
@@ -191,17 +195,20 @@ pub(crate) fn remedies_of(details: &BatchDetails, call: &CallRow) -> Vec<Remedy>
 /// Why this effect of the batch stands.
 pub(crate) fn why_it_stands(details: &BatchDetails, effect: &Fields) -> String {
     let Some(call) = effect.text("compensation") else {
-        let own = effect.cell("own_compensate") == "true";
+        let is = |name: &str| effect.cell(name) == "true";
+        let own = is("own_compensate");
         let text = match details.batch.state.as_str() {
-            "cancelling" => "undone once the batch has settled, where a compensation is configured",
-            "compensating" if !own && effect.cell("leaf_known") == "false" => {
+            "open" | "closing" | "succeeded" | "finished" => "the batch has not failed",
+            _ if !own && effect.text("undone_by").is_none() => {
+                "a GET or HEAD changes nothing that a leaf's compensation could undo"
+            }
+            _ if !own && !is("leaf_known") => {
                 "no running instance knows the leaf, nor whether it has a compensation"
             }
-            "compensating" if own => "not its turn yet",
-            "compensating" => "not its turn yet, or no compensation is configured",
-            "cancelled" if own => "confirmed after the teardown; it is undone next",
-            "cancelled" => "no compensation is configured",
-            _ => "the batch has not failed",
+            _ if !own && !is("leaf_compensates") => "no compensation is configured",
+            "cancelling" => "undone once the batch has settled",
+            "cancelled" => "confirmed after the teardown; it is undone next",
+            _ => "not its turn yet",
         };
         return text.to_owned();
     };

@@ -169,7 +169,7 @@ async fn each_function_says_in_each_state_what_it_does_or_why_not() {
     pending: refused: call N has not failed but is pending (only a failed call can be retried)
     dispatching: refused: call N has not failed but is dispatching (only a failed call can be retried)
     in_doubt: refused: call N has not failed but is in_doubt (only a failed call can be retried)
-    parked: refused: call N has not failed but is parked (only a failed call can be retried)
+    parked: refused: call N has not failed but is parked (say what is true of it: resolve_not_executed(call_id, reason) sends it again)
     confirmed: refused: call N has not failed but is confirmed (only a failed call can be retried)
     failed: pending, now pending, noted as "retry": "r"
     cancelled: refused: call N has not failed but is cancelled (only a failed call can be retried)

@@ -64,3 +64,4 @@ mod tidy;
 mod times;
 mod turns;
 mod untracked;
+mod watching;

@@ -25,6 +25,8 @@ pub struct Details {
     pub may_run_again: bool,
     /// Seconds until it is looked at next.
     pub due_in: Option<f64>,
+    /// Instances whose lease runs.
+    pub instances: u64,
     /// Calls behind it wait, since it ended without a confirmation.
     pub holds_others: bool,
     /// Rows of `attempt`, the oldest first: a JSON array.
@@ -82,6 +84,7 @@ impl Store {
         Ok(Some(Details {
             may_run_again: column(OPERATION, row, "may_run_again")?,
             due_in: column(OPERATION, row, "due_in")?,
+            instances: column::<i64>(OPERATION, row, "instances")?.unsigned_abs(),
             holds_others: column(OPERATION, row, "holds_others")?,
             attempts: column(OPERATION, row, "attempts_json")?,
             result: column(OPERATION, row, "result_json")?,

@@ -171,6 +171,13 @@ impl Starter {
             .unwrap()
     }
 
+    /// Starts another of the binary's commands, with its output piped.
+    pub(crate) fn piped(&self, arguments: &[&str]) -> Child {
+        let mut command = self.binary(arguments);
+        command.stdout(Stdio::piped()).stderr(Stdio::piped());
+        command.spawn().unwrap()
+    }
+
     /// Writes a configuration that [`Config`] can't say.
     pub(crate) fn rewrite_text(&self, text: &str) {
         std::fs::write(self.folder.join("leafhopper.toml"), text).unwrap();
