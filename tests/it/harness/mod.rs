@@ -4,6 +4,7 @@
 
 pub(crate) mod app;
 pub(crate) mod checks;
+mod config;
 pub(crate) mod database;
 pub(crate) mod folder;
 pub(crate) mod leaf;

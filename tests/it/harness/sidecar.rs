@@ -1,7 +1,6 @@
 //! The real binary as a process: started, asked, signalled, killed.
 
 use std::{
-    fmt::Write as _,
     io::{BufRead, BufReader},
     path::PathBuf,
     process::{Child, Command, ExitStatus, Output, Stdio},
@@ -15,119 +14,16 @@ use std::{
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
+pub(crate) use super::config::Config;
 use super::wait::until;
 
 /// As much of its log as a failing test shows.
 const LOG_TAIL_LINES: usize = 60;
 
-/// Quick enough for a test.
-const POLLS: &str = "poll_interval = \"100ms\"";
-
 /// A line of ours in the log: the address above it is that of the process before.
 const STARTED_AGAIN: &str = "(started again by the test)";
 
 static FOLDERS: AtomicU32 = AtomicU32::new(0);
-
-/// The text of a configuration file.
-#[derive(Debug, Clone)]
-pub(crate) struct Config {
-    database_url: String,
-    dispatch: String,
-    leaves: String,
-    rest: String,
-}
-
-impl Config {
-    /// A listener on a free port, and times that suit a test.
-    pub(crate) fn new(database_url: &str) -> Self {
-        let dispatch = format!("{POLLS}\n");
-        let database_url = database_url.to_owned();
-        Self {
-            database_url,
-            dispatch,
-            leaves: String::new(),
-            rest: String::new(),
-        }
-    }
-
-    /// A leaf, with further lines of its table.
-    pub(crate) fn leaf(mut self, name: &str, base_url: &str, lines: &str) -> Self {
-        write!(
-            self.leaves,
-            "\n[leaf.{name}]\nbase_url = {base_url:?}\n{lines}\n"
-        )
-        .unwrap();
-        self
-    }
-
-    /// Another poll interval than the tests' usual one.
-    pub(crate) fn poll_interval(mut self, interval: &str) -> Self {
-        self.dispatch = self.dispatch.replace("\"100ms\"", &format!("{interval:?}"));
-        self
-    }
-
-    /// Further lines of `[dispatch]`.
-    pub(crate) fn dispatch(mut self, lines: &str) -> Self {
-        self.dispatch.push_str(lines);
-        self.dispatch.push('\n');
-        self
-    }
-
-    /// How often it looks by itself, instead of ten times a second.
-    pub(crate) fn polls_each(mut self, interval: &str) -> Self {
-        let line = format!("poll_interval = {interval:?}");
-        self.dispatch = self.dispatch.replacen(POLLS, &line, 1);
-        self
-    }
-
-    /// That leaf can be asked: one of the tests' leaves shows the effect, which has the call's key. With further lines.
-    pub(crate) fn probe(self, leaf: &str, lines: &str) -> Self {
-        self.toml(&format!(
-            "[leaf.{leaf}.probe]\npath = \"/effects/{{{{ call.key }}}}\"\n\
-             found = \"response.body if response.body.key == call.key\"\n{lines}"
-        ))
-    }
-
-    /// Further tables, such as `[leaf.NAME.idempotency]`.
-    pub(crate) fn toml(mut self, tables: &str) -> Self {
-        self.rest.push_str(tables);
-        self.rest.push('\n');
-        self
-    }
-
-    /// The file's text.
-    pub(crate) fn text(&self) -> String {
-        let Self {
-            database_url,
-            dispatch,
-            leaves,
-            rest,
-        } = self;
-        format!(
-            "[database]\nurl = {database_url:?}\n\n[listen]\naddress = \"127.0.0.1:0\"\n\n\
-             [dispatch]\n{dispatch}{leaves}\n{rest}"
-        )
-    }
-
-    /// A folder with the file in it, for a sidecar that is yet to be started.
-    pub(crate) fn sidecar(&self) -> Starter {
-        let number = FOLDERS.fetch_add(1, Ordering::Relaxed);
-        let name = format!("leafhopper-sidecar-{}-{number}", std::process::id());
-        let folder = std::env::temp_dir().join(name);
-        std::fs::create_dir(&folder).unwrap();
-        let starter = Starter {
-            folder,
-            environment: Vec::new(),
-        };
-        starter.rewrite(self);
-        starter
-    }
-
-    /// A running sidecar that is ready.
-    pub(crate) async fn start(&self) -> Sidecar {
-        self.sidecar().start().await
-    }
-}
 
 /// How a sidecar is started.
 #[derive(Debug)]
@@ -137,6 +33,18 @@ pub(crate) struct Starter {
 }
 
 impl Starter {
+    /// With an empty folder of its own.
+    pub(super) fn new() -> Self {
+        let number = FOLDERS.fetch_add(1, Ordering::Relaxed);
+        let name = format!("leafhopper-sidecar-{}-{number}", std::process::id());
+        let folder = std::env::temp_dir().join(name);
+        std::fs::create_dir(&folder).unwrap();
+        Self {
+            folder,
+            environment: Vec::new(),
+        }
+    }
+
     /// A variable of its environment.
     pub(crate) fn environment(mut self, name: &str, value: &str) -> Self {
         self.environment.push((name.to_owned(), value.to_owned()));
