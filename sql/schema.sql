@@ -321,9 +321,10 @@ CREATE FUNCTION leafhopper.note(action text, call_id bigint, batch_id uuid, leaf
     LANGUAGE sql
     SET search_path TO 'pg_catalog', 'pg_temp'
     AS $$
-    INSERT INTO leafhopper.operator_action (actor, action, call_id, batch_id, leaf, reason)
+    INSERT INTO leafhopper.operator_action (actor, action, call_id, batch_id, leaf, reason, detail)
     VALUES (coalesce(nullif(current_setting('leafhopper.actor', true), ''), session_user),
-            action, call_id, batch_id, leaf, reason)
+            action, call_id, batch_id, leaf, reason,
+            jsonb_strip_nulls(jsonb_build_object('job', nullif(current_setting('leafhopper.job', true), '')::bigint)))
 $$;
 
 CREATE FUNCTION leafhopper.outbox_inserted() RETURNS trigger
@@ -1030,6 +1031,42 @@ CREATE VIEW leafhopper.effect AS
      LEFT JOIN leafhopper.finished f ON ((f.call_id = c.id)))
   WHERE ((r.batch_id IS NOT NULL) AND (r.undone_at IS NULL) AND (r.key !~ ':undo:[0-9]+$'::text));
 
+CREATE TABLE leafhopper.job (
+    id bigint NOT NULL,
+    action text NOT NULL,
+    filter jsonb NOT NULL,
+    detail jsonb DEFAULT '{}'::jsonb NOT NULL,
+    actor text NOT NULL,
+    reason text NOT NULL,
+    spread interval,
+    state text DEFAULT 'running'::text NOT NULL,
+    last_id bigint NOT NULL,
+    after_id bigint DEFAULT 0 NOT NULL,
+    matched bigint,
+    done bigint DEFAULT 0 NOT NULL,
+    refused bigint DEFAULT 0 NOT NULL,
+    refusals jsonb DEFAULT '[]'::jsonb NOT NULL,
+    error text,
+    created_at timestamp with time zone DEFAULT now() NOT NULL,
+    changed_at timestamp with time zone DEFAULT now() NOT NULL,
+    finished_at timestamp with time zone,
+    CONSTRAINT job_action_is_known CHECK ((action = ANY (ARRAY['retry'::text, 'cancel'::text, 'release'::text, 'resolve_confirmed'::text, 'resolve_not_executed'::text, 'waive'::text]))),
+    CONSTRAINT job_failed_says_why CHECK (((state = 'failed'::text) = (error IS NOT NULL))),
+    CONSTRAINT job_is_finished_unless_it_runs CHECK (((state = 'running'::text) = (finished_at IS NULL))),
+    CONSTRAINT job_state_is_known CHECK ((state = ANY (ARRAY['running'::text, 'done'::text, 'failed'::text, 'cancelled'::text])))
+);
+
+COMMENT ON TABLE leafhopper.job IS 'Changes by hand of all calls that match a filter, and how far each has come.';
+
+ALTER TABLE leafhopper.job ALTER COLUMN id ADD GENERATED ALWAYS AS IDENTITY (
+    SEQUENCE NAME leafhopper.job_id_seq
+    START WITH 1
+    INCREMENT BY 1
+    NO MINVALUE
+    NO MAXVALUE
+    CACHE 1
+);
+
 CREATE TABLE leafhopper.operator_action (
     id bigint NOT NULL,
     at timestamp with time zone DEFAULT now() NOT NULL,
@@ -1101,6 +1138,9 @@ ALTER TABLE ONLY leafhopper.finished
 ALTER TABLE ONLY leafhopper.instance
     ADD CONSTRAINT instance_pkey PRIMARY KEY (id);
 
+ALTER TABLE ONLY leafhopper.job
+    ADD CONSTRAINT job_pkey PRIMARY KEY (id);
+
 ALTER TABLE ONLY leafhopper.leaf_control
     ADD CONSTRAINT leaf_control_pkey PRIMARY KEY (leaf);
 
@@ -1159,9 +1199,13 @@ CREATE INDEX finished_fails_batch ON leafhopper.finished USING btree (batch_id) 
 
 CREATE INDEX finished_state ON leafhopper.finished USING btree (state, finished_at) WHERE (state <> 'confirmed'::text);
 
+CREATE INDEX job_running ON leafhopper.job USING btree (id) WHERE (state = 'running'::text);
+
 CREATE INDEX operator_action_batch ON leafhopper.operator_action USING btree (batch_id) WHERE (batch_id IS NOT NULL);
 
 CREATE INDEX operator_action_call ON leafhopper.operator_action USING btree (call_id) WHERE (call_id IS NOT NULL);
+
+CREATE INDEX operator_action_leaf ON leafhopper.operator_action USING btree (leaf, id) WHERE (action = ANY (ARRAY['pause'::text, 'resume'::text]));
 
 CREATE INDEX order_hold_head ON leafhopper.order_hold USING btree (head);
 
@@ -1240,6 +1284,7 @@ REVOKE ALL ON FUNCTION leafhopper.wake() FROM PUBLIC;
 INSERT INTO leafhopper.schema_version (version, name, oldest_reader) VALUES (1, 'tables', 1);
 INSERT INTO leafhopper.schema_version (version, name, oldest_reader) VALUES (2, 'trigger_and_view', 2);
 INSERT INTO leafhopper.schema_version (version, name, oldest_reader) VALUES (3, 'functions', 3);
+INSERT INTO leafhopper.schema_version (version, name, oldest_reader) VALUES (4, 'jobs', 4);
 INSERT INTO leafhopper.setting VALUES ('stuck_after', '5 minutes');
 
 RESET check_function_bodies;

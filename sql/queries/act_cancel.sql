@@ -1,5 +1,5 @@
 -- Cancel calls that are not final.
--- Caller:      store/operator/act.rs, after act_lock.sql
+-- Caller:      store/operator/apply.rs, after act_lock.sql
 -- Index:       those of leafhopper.cancel()
 -- Locks:       the calls, by id
 -- Repeatable:  no: a second time it is refused

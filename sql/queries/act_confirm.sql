@@ -1,5 +1,5 @@
 -- Take a person's word that the effects of calls exist. `recorded` is false where an effect stands already.
--- Caller:      store/operator/act.rs, after act_lock.sql
+-- Caller:      store/operator/apply.rs, after act_lock.sql
 -- Index:       those of leafhopper.take_word()
 -- Locks:       the calls of each key, by id
 -- Repeatable:  no: a second time nothing is recorded

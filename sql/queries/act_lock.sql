@@ -1,5 +1,5 @@
 -- Say who acts, and lock where the named calls stand, so that what was shown still holds when it is acted on.
--- Caller:      store/operator/act.rs, first in the transaction of each change
+-- Caller:      store/operator/apply.rs, first in the transaction of each change
 -- Index:       dispatch_pkey, finished_pkey
 -- Locks:       the named rows, by id
 -- Repeatable:  yes

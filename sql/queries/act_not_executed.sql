@@ -1,5 +1,5 @@
 -- Take a person's word that parked calls were not executed.
--- Caller:      store/operator/act.rs, after act_lock.sql
+-- Caller:      store/operator/apply.rs, after act_lock.sql
 -- Index:       those of leafhopper.resolve_not_executed()
 -- Locks:       the calls, by id
 -- Repeatable:  no: a second time it is refused

@@ -1,5 +1,5 @@
 -- Send failed calls again.
--- Caller:      store/operator/act.rs, after act_lock.sql
+-- Caller:      store/operator/apply.rs, after act_lock.sql
 -- Index:       those of leafhopper.retry()
 -- Locks:       the calls, by id
 -- Repeatable:  no: a second time it is refused

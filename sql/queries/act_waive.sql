@@ -1,5 +1,5 @@
 -- Let the effects stand that compensations could not undo.
--- Caller:      store/operator/act.rs, after act_lock.sql
+-- Caller:      store/operator/apply.rs, after act_lock.sql
 -- Index:       those of leafhopper.waive()
 -- Locks:       the compensations, by id
 -- Repeatable:  no: a second time it is refused

@@ -1,10 +1,10 @@
 -- The named calls as lists show them, those that match. A list leaves bodies, headers and templates out.
 -- Caller:      store/operator/list.rs
--- Index:       outbox_pkey, dispatch_pkey, finished_pkey, result_pkey
+-- Index:       outbox_pkey, dispatch_pkey, finished_pkey, result_pkey, order_hold_head
 -- Locks:       none
 -- Repeatable:  yes
 -- $1 int8[] ids   $2 text state or NULL   $3 text reason or NULL   $4 bool only stuck ones   $5 text leaf or NULL
--- $6 text key or NULL   $7 uuid batch or NULL   $8 bool only compensations
+-- $6 text key or NULL   $7 uuid batch or NULL   $8 bool only compensations   $9 bool only heads that hold others
 SELECT c.id, c.leaf, c.key, c.state, c.reason, c.waits_for, c.attempts, c.last_status, c.stuck,
        c.batch_id, c.run_when, c.undoes,
        extract(epoch FROM now() - c.created_at)::float8 AS age,
@@ -22,4 +22,5 @@ SELECT c.id, c.leaf, c.key, c.state, c.reason, c.waits_for, c.attempts, c.last_s
    AND ($6 IS NULL OR c.key = $6)
    AND ($7 IS NULL OR c.batch_id = $7)
    AND (NOT $8 OR c.undoes IS NOT NULL)
+   AND (NOT $9 OR EXISTS (SELECT FROM leafhopper.order_hold h WHERE h.head = c.id))
  ORDER BY c.id

@@ -9,7 +9,7 @@ SELECT format('%s on leafhopper.%s', p.privilege, t.name) AS missing
  WHERE NOT has_table_privilege('leafhopper.' || t.name, p.privilege)
  UNION ALL
 SELECT format('%s on leafhopper.%s', p.privilege, t.name)
-  FROM unnest('{dispatch,finished,result,attempt,batch,batch_mark,instance,leaf_control,order_hold,operator_action,origin,setting}'::text[]) AS t (name)
+  FROM unnest('{dispatch,finished,result,attempt,batch,batch_mark,instance,leaf_control,order_hold,operator_action,job,origin,setting}'::text[]) AS t (name)
  CROSS JOIN unnest('{SELECT,INSERT,UPDATE,DELETE}'::text[]) AS p (privilege)
  WHERE NOT has_table_privilege('leafhopper.' || t.name, p.privilege)
  UNION ALL

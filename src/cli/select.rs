@@ -57,6 +57,7 @@ impl FilterArgs {
             reason: self.reason_is,
             stuck: self.stuck,
             compensations: false,
+            holds_others: false,
         }
     }
 }

@@ -56,6 +56,8 @@ pub(crate) struct Nudges {
     pub(crate) credentials: Nudge,
     /// There is something to tell listeners.
     pub(crate) news: Nudge,
+    /// A job was begun.
+    pub(crate) jobs: Nudge,
 }
 
 /// When each loop last turned, for liveness.

@@ -18,6 +18,7 @@ mod expirer;
 mod guardian;
 mod heartbeat;
 mod held;
+mod jobs;
 mod journal;
 mod lane;
 mod lease;
@@ -111,6 +112,7 @@ impl Engine {
         untracked::spawn(&tasks, &context, claiming);
         guardian::spawn(&tasks, &context, claiming);
         credentials::spawn(&tasks, &context, claiming);
+        jobs::spawn(&tasks, &context, claiming);
         if let Some(direct) = direct {
             listener::spawn(&tasks, &context, direct, claiming);
         }

@@ -90,6 +90,59 @@ pub(crate) fn batch(details: &BatchDetails) -> serde_json::Result<Object> {
     with(&details.batch.json, fields)
 }
 
+/// Takes out of a call's object what an app and its leaves have said to each other: bodies, headers, and the excerpts
+/// of answers. What it is, and where it stands, stays.
+///
+/// # Errors
+/// It is no object that [`call`] has made.
+pub(crate) fn hide_bodies(call: &mut Object) -> serde_json::Result<()> {
+    blank(call, &["body", "body_raw", "headers", "compensate"])?;
+    let mut attempts: Vec<Object> = part(call, "attempt")?.unwrap_or_default();
+    for attempt in &mut attempts {
+        blank(attempt, &["body"])?;
+    }
+    call.insert("attempt".to_owned(), to_raw_value(&attempts)?);
+    if let Some(mut result) = part::<Object>(call, "result")? {
+        blank(
+            &mut result,
+            &["body", "body_raw", "headers", "request_hash"],
+        )?;
+        call.insert("result".to_owned(), to_raw_value(&result)?);
+    }
+    call.insert("bodies_hidden".to_owned(), to_raw_value(&true)?);
+    Ok(())
+}
+
+/// A job's row without the body that a person gave for a leaf's.
+///
+/// # Errors
+/// It is no JSON.
+pub(crate) fn without_a_job_s_body(job: &str) -> serde_json::Result<String> {
+    let mut job: Object = serde_json::from_str(job)?;
+    if let Some(mut detail) = part::<Object>(&job, "detail")?
+        && detail.contains_key("body")
+    {
+        blank(&mut detail, &["body"])?;
+        job.insert("detail".to_owned(), to_raw_value(&detail)?);
+    }
+    serde_json::to_string(&job)
+}
+
+fn part<T: serde::de::DeserializeOwned>(
+    object: &Object,
+    name: &str,
+) -> serde_json::Result<Option<T>> {
+    let part = object.get(name);
+    part.map_or(Ok(None), |part| serde_json::from_str(part.get()))
+}
+
+fn blank(object: &mut Object, names: &[&str]) -> serde_json::Result<()> {
+    for name in names {
+        object.insert((*name).to_owned(), to_raw_value(&())?);
+    }
+    Ok(())
+}
+
 /// How many of these calls are not among the first so many.
 pub(crate) fn left_out(calls: &Calls, shown: usize) -> u64 {
     calls

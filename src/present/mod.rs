@@ -6,6 +6,7 @@
 pub(crate) mod explain;
 pub(crate) mod explain_batch;
 pub(crate) mod json;
+pub(crate) mod leaves;
 pub(crate) mod remedy;
 pub(crate) mod standing;
 pub(crate) mod text;

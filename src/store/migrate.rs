@@ -34,13 +34,18 @@ pub const MIGRATIONS: &[Migration] = &[
         name: "functions",
         sql: include_str!("../../sql/migrations/0003_functions.sql"),
     },
+    Migration {
+        version: 4,
+        name: "jobs",
+        sql: include_str!("../../sql/migrations/0004_jobs.sql"),
+    },
 ];
 
 const SCHEMA_EXISTS: &str = include_str!("../../sql/queries/schema_exists.sql");
 const SCHEMA_VERSION: &str = include_str!("../../sql/queries/schema_version.sql");
 
 /// The schema that this program is written for.
-pub const KNOWN: i32 = 3;
+pub const KNOWN: i32 = 4;
 
 /// One at a time over all processes: an advisory lock of the transaction, which a pooler can't strand.
 const LOCK: &str = "SELECT pg_advisory_xact_lock(hashtext('leafhopper.migrate'))";

@@ -15,6 +15,7 @@ use std::{net::SocketAddr, sync::Arc};
 
 use axum::{
     Router,
+    body::Bytes,
     extract::{ConnectInfo, Request, State},
     http::{HeaderName, HeaderValue, Method, StatusCode, header},
     middleware::{self, Next},
@@ -42,6 +43,9 @@ struct Surface {
     stores: Stores,
     access: Arc<Access>,
     looks: Arc<Looks>,
+    show_bodies: bool,
+    /// The API's description of itself.
+    document: Bytes,
 }
 
 impl Surface {
@@ -71,15 +75,18 @@ pub(crate) async fn serve(
 ) {
     let address = listener.local_addr().unwrap_or(listen.address);
     let access = Access::new(listen.admin_token, address, listen.hosts);
+    let (api, document) = api::routes();
     let surface = Surface {
         context,
         stores,
         access: Arc::new(access),
         looks: Arc::default(),
+        show_bodies: listen.show_bodies,
+        document: document.to_pretty_json().unwrap_or_default().into(),
     };
     let router = Router::new()
         .merge(health::routes())
-        .merge(api::routes(&surface))
+        .merge(api::guarded(api, &surface))
         .fallback(async || Problem::new(StatusCode::NOT_FOUND, "there is nothing at this path"))
         .method_not_allowed_fallback(async |method: Method| {
             let detail = format!("{method} is not for this path; the header Allow says what is");

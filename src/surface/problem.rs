@@ -95,7 +95,12 @@ impl From<ActError> for Problem {
         match error {
             ActError::Store(error) => error.into(),
             ActError::Refused(refusal) => {
-                let problem = Self::new(StatusCode::CONFLICT, refusal.message);
+                let status = if refusal.absent {
+                    StatusCode::NOT_FOUND
+                } else {
+                    StatusCode::CONFLICT
+                };
+                let problem = Self::new(status, refusal.message);
                 match refusal.hint {
                     Some(hint) => problem.hint(hint),
                     None => problem,

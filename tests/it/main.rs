@@ -14,6 +14,7 @@
 mod harness;
 
 mod answers;
+mod api;
 mod app_role;
 mod batch_commands;
 mod clients;

@@ -6,19 +6,26 @@
 
 use std::{fmt, time::Duration};
 
-use tokio_postgres::types::Type;
+use tokio_postgres::{error::SqlState, types::Type};
 
-use super::{column, count};
+use super::{
+    apply::{
+        Applied, Attempts, LOCK, apply, attempts, has_not_moved, holds_nothing, ids_of, release,
+    },
+    column,
+};
 use crate::{
     domain::call::CallId,
-    store::{Store, StoreError, Transaction, int4},
+    store::{Param, Store, StoreError, Transaction},
 };
 
 /// A person can wait for an app's transaction that holds the call, but not for long.
 pub(super) const LOCK_WAIT: Duration = Duration::from_secs(5);
 
+pub(super) const OPERATION: &str = "change calls by hand";
+
 /// So many calls are changed in one transaction: few enough that an app waits for none of them for long.
-const GROUP: usize = 100;
+pub(super) const GROUP: usize = 100;
 
 /// Who acts, and why.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -58,6 +65,8 @@ pub enum Change<'a> {
         /// JSON that stands for the leaf's body.
         body: Option<&'a str>,
     },
+    /// The next call behind a head that ended without a confirmation goes, once.
+    Release,
 }
 
 /// Why a change was not made.
@@ -67,6 +76,8 @@ pub struct Refusal {
     pub message: String,
     /// What to do instead.
     pub hint: Option<String>,
+    /// There is nothing of that name or number.
+    pub absent: bool,
 }
 
 impl fmt::Display for Refusal {
@@ -84,6 +95,14 @@ impl Refusal {
         Self {
             message: message.into(),
             hint: Some(hint.into()),
+            absent: false,
+        }
+    }
+
+    pub(super) fn absent(message: impl Into<String>, hint: impl Into<String>) -> Self {
+        Self {
+            absent: true,
+            ..Self::new(message, hint)
         }
     }
 }
@@ -115,8 +134,13 @@ impl From<StoreError> for ActError {
                 .iter()
                 .any(|class| code.code().starts_with(class))
         });
+        let absent = error.code() == Some(&SqlState::NO_DATA_FOUND);
         match error.refusal() {
-            Some((message, hint)) if refused => Self::Refused(Refusal { message, hint }),
+            Some((message, hint)) if refused => Self::Refused(Refusal {
+                message,
+                hint,
+                absent,
+            }),
             _ => Self::Store(error),
         }
     }
@@ -144,24 +168,22 @@ pub struct Released {
     pub next: Option<CallId>,
 }
 
+impl Report {
+    fn add(&mut self, applied: Applied) {
+        self.done.extend(applied.done);
+        self.refused.extend(applied.refused);
+    }
+}
+
 impl Store {
     /// Changes calls, in groups; what refuses in a group is told apart from what does not.
     pub async fn act(&self, by: &By, change: Change<'_>, targets: &[Target]) -> Report {
         let mut report = Report::default();
-        // A confirmation that finds one standing is known only after its COMMIT: it goes alone.
-        let size = match change {
-            Change::Confirm { .. } => 1,
-            Change::Retry
-            | Change::Cancel
-            | Change::Waive
-            | Change::NotExecutedSend
-            | Change::NotExecutedEnd => GROUP,
-        };
-        for group in targets.chunks(size) {
+        for group in targets.chunks(GROUP) {
             // All of a group or nothing of it: mostly none of it refuses.
-            let parts: Vec<&[Target]> = match self.act_together(by, change, group).await {
-                Ok(done) => {
-                    report.done.extend(done);
+            let parts: Vec<&[Target]> = match self.together(by, change, group).await {
+                Ok(applied) => {
+                    report.add(applied);
                     continue;
                 }
                 Err(ActError::Store(fault)) => {
@@ -177,8 +199,8 @@ impl Store {
                 },
             };
             for part in parts {
-                match self.act_together(by, change, part).await {
-                    Ok(done) => report.done.extend(done),
+                match self.together(by, change, part).await {
+                    Ok(applied) => report.add(applied),
                     Err(ActError::Refused(refusal)) => {
                         report
                             .refused
@@ -194,72 +216,38 @@ impl Store {
         report
     }
 
-    /// Changes these calls in one transaction: all of them, or none.
+    /// Changes one call. Gives the state that it is in now.
     ///
     /// # Errors
-    /// One of them may not be changed, or the database did not answer.
-    pub async fn act_together(
+    /// It may not be changed, or the database did not answer.
+    pub async fn act_on(
+        &self,
+        by: &By,
+        change: Change<'_>,
+        target: Target,
+    ) -> Result<String, ActError> {
+        let Applied { done, refused } = self.together(by, change, &[target]).await?;
+        if let Some((_, refusal)) = refused.into_iter().next() {
+            return Err(refusal.into());
+        }
+        let (_, state) = done
+            .into_iter()
+            .next()
+            .ok_or_else(|| StoreError::other(OPERATION, "no row came back"))?;
+        Ok(state)
+    }
+
+    /// Changes these calls in one transaction: all of them, or none.
+    async fn together(
         &self,
         by: &By,
         change: Change<'_>,
         targets: &[Target],
-    ) -> Result<Vec<(CallId, String)>, ActError> {
-        const OPERATION: &str = "change calls by hand";
-        let ids: Vec<CallId> = targets.iter().map(|target| target.id).collect();
-        let (transaction, locked) = self.lock(OPERATION, by, &ids).await?;
-        for target in targets {
-            let now = locked.iter().find(|(id, _)| *id == target.id);
-            has_not_moved(target, now.map(|(_, attempts)| *attempts))?;
-            if matches!(change, Change::Confirm { .. }) && now.is_none() {
-                return Err(Refusal::new(
-                    format!(
-                        "call {} does not wait for this word: there is no such call, or it is confirmed",
-                        target.id
-                    ),
-                    format!("look at it: leafhopper show {}", target.id),
-                )
-                .into());
-            }
-        }
-        let rows = match change {
-            Change::Retry => {
-                let sql = include_str!("../../../sql/queries/act_retry.sql");
-                let params = &[(&ids as _, Type::INT8_ARRAY), (&by.reason as _, Type::TEXT)];
-                transaction.last(sql, params).await?
-            }
-            Change::Cancel => {
-                let sql = include_str!("../../../sql/queries/act_cancel.sql");
-                let params = &[(&ids as _, Type::INT8_ARRAY), (&by.reason as _, Type::TEXT)];
-                transaction.last(sql, params).await?
-            }
-            Change::Waive => {
-                let sql = include_str!("../../../sql/queries/act_waive.sql");
-                let params = &[(&ids as _, Type::INT8_ARRAY), (&by.reason as _, Type::TEXT)];
-                transaction.last(sql, params).await?
-            }
-            Change::NotExecutedSend | Change::NotExecutedEnd => {
-                let send = change == Change::NotExecutedSend;
-                let sql = include_str!("../../../sql/queries/act_not_executed.sql");
-                let params = &[
-                    (&ids as _, Type::INT8_ARRAY),
-                    (&by.reason as _, Type::TEXT),
-                    (&send as _, Type::BOOL),
-                ];
-                transaction.last(sql, params).await?
-            }
-            Change::Confirm { status, body } => {
-                return confirm(transaction, by, &ids, status, body).await;
-            }
-        };
-        rows.iter()
-            .map(|row| {
-                Ok((
-                    column(OPERATION, row, "id")?,
-                    column(OPERATION, row, "state")?,
-                ))
-            })
-            .collect::<Result<_, StoreError>>()
-            .map_err(ActError::from)
+    ) -> Result<Applied, ActError> {
+        let (transaction, locked) = self.lock(OPERATION, by, &ids_of(targets)).await?;
+        let applied = apply(&transaction, by, change, targets, &locked).await?;
+        transaction.commit().await?;
+        Ok(applied)
     }
 
     /// Lets the next call behind a head that failed go, once.
@@ -267,28 +255,17 @@ impl Store {
     /// # Errors
     /// No call waits for this one, it has moved, or the database did not answer.
     pub async fn release(&self, by: &By, head: Target) -> Result<Released, ActError> {
-        const OPERATION: &str = "release calls behind a head";
         let (transaction, locked) = self.lock(OPERATION, by, &[head.id]).await?;
-        let now = locked.first().map(|(_, attempts)| *attempts);
-        has_not_moved(&head, now)?;
-        let rows = transaction
-            .last(
-                include_str!("../../../sql/queries/act_release.sql"),
-                &[(&head.id, Type::INT8), (&by.reason, Type::TEXT)],
-            )
-            .await?;
-        let row = rows.first().ok_or_else(|| {
-            Refusal::new(
-                format!("no calls are held because of call {}", head.id),
-                "name the head: a call that failed, was cancelled or expired at a leaf with \
-                 after_failed_head = \"hold\"",
-            )
-        })?;
-        Ok(Released {
+        has_not_moved(&head, &locked)?;
+        let rows = release(&transaction, by, &[head.id]).await?;
+        let row = rows.first().ok_or_else(|| holds_nothing(head.id))?;
+        let released = Released {
             leaf: column(OPERATION, row, "leaf")?,
             ordering_key: column(OPERATION, row, "ordering_key")?,
             next: column(OPERATION, row, "next")?,
-        })
+        };
+        transaction.commit().await?;
+        Ok(released)
     }
 
     /// Begins a change: who acts is said, the calls are locked. Gives the attempts of those that have a row
@@ -298,72 +275,10 @@ impl Store {
         operation: &'static str,
         by: &By,
         ids: &[CallId],
-    ) -> Result<(Transaction, Vec<(CallId, u32)>), ActError> {
+    ) -> Result<(Transaction, Attempts), ActError> {
         let transaction = self.begin(operation).await?;
-        let locked = transaction
-            .first(
-                LOCK_WAIT,
-                include_str!("../../../sql/queries/act_lock.sql"),
-                &[(&by.actor, Type::TEXT), (&ids, Type::INT8_ARRAY)],
-            )
-            .await?;
-        let locked = locked
-            .iter()
-            .map(|row| {
-                let attempts = count(column(operation, row, "attempts")?);
-                Ok((column(operation, row, "call_id")?, attempts))
-            })
-            .collect::<Result<_, StoreError>>()?;
-        Ok((transaction, locked))
+        let params: [Param<'_>; 2] = [(&by.actor, Type::TEXT), (&ids, Type::INT8_ARRAY)];
+        let locked = transaction.first(LOCK_WAIT, LOCK, &params).await?;
+        Ok((transaction, attempts(operation, &locked)?))
     }
-}
-
-/// Dropped without an end, the transaction of a refusal is rolled back.
-fn has_not_moved(target: &Target, now: Option<u32>) -> Result<(), Refusal> {
-    match (target.attempts, now) {
-        (Some(shown), Some(now)) if shown != now => Err(Refusal::new(
-            format!(
-                "call {} has moved: {now} attempts now, {shown} were expected",
-                target.id
-            ),
-            format!("look at it again: leafhopper show {}", target.id),
-        )),
-        _ => Ok(()),
-    }
-}
-
-async fn confirm(
-    transaction: Transaction,
-    by: &By,
-    ids: &[CallId],
-    status: u16,
-    body: Option<&str>,
-) -> Result<Vec<(CallId, String)>, ActError> {
-    const OPERATION: &str = "confirm calls by hand";
-    let rows = transaction
-        .last(
-            include_str!("../../../sql/queries/act_confirm.sql"),
-            &[
-                (&ids, Type::INT8_ARRAY),
-                (&by.reason, Type::TEXT),
-                (&int4(status), Type::INT4),
-                (&body, Type::TEXT),
-            ],
-        )
-        .await?;
-    let mut done = Vec::with_capacity(rows.len());
-    for row in &rows {
-        let id: CallId = column(OPERATION, row, "id")?;
-        if !column::<bool>(OPERATION, row, "recorded")? {
-            return Err(Refusal::new(
-                format!(
-                    "an effect stands already for the key of call {id}; nothing new was recorded"
-                ),
-                format!("look at it: leafhopper show {id}"),
-            )
-            .into());
-        }
-        done.push((id, "confirmed".to_owned()));
-    }
-    Ok(done)
 }

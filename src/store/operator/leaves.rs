@@ -1,6 +1,6 @@
 //! Leaves that are paused and resumed by hand, and all sending after the database changed.
 
-use tokio_postgres::types::Type;
+use tokio_postgres::{Row, types::Type};
 
 use super::{
     act::{ActError, By, LOCK_WAIT, Refusal},
@@ -17,7 +17,89 @@ pub enum Treatment {
     Resend,
 }
 
+/// A leaf, and what instances and people say of it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LeafRow {
+    /// Its name.
+    pub name: String,
+    /// So many live instances know it.
+    pub instances: u64,
+    /// Nothing is sent to it.
+    pub paused: bool,
+    /// Who paused it.
+    pub pause: Option<Pause>,
+    /// Calls behind a head of an ordering key that failed wait.
+    pub holds_after_failed_head: bool,
+    /// An instance has found that it can't be reached, or that its auth is refused.
+    pub breaker_open: bool,
+    /// An instance sends as much as the rate allows.
+    pub rate_limited: bool,
+    /// Credentials that it refuses; an empty one is the leaf's own.
+    pub blocked: Vec<String>,
+}
+
+/// A person's word that nothing is to be sent to a leaf.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Pause {
+    /// Who.
+    pub actor: String,
+    /// Why.
+    pub reason: String,
+    /// When, as JSON has it.
+    pub at: String,
+}
+
+impl LeafRow {
+    fn read(operation: &'static str, row: &Row) -> Result<Self, StoreError> {
+        let actor: Option<String> = column(operation, row, "actor")?;
+        let pause = match actor {
+            Some(actor) => Some(Pause {
+                actor,
+                reason: column(operation, row, "reason")?,
+                at: column(operation, row, "at")?,
+            }),
+            None => None,
+        };
+        Ok(Self {
+            name: column(operation, row, "leaf")?,
+            instances: column::<i64>(operation, row, "instances")?.unsigned_abs(),
+            paused: column(operation, row, "paused")?,
+            pause,
+            holds_after_failed_head: column(operation, row, "holds")?,
+            breaker_open: column(operation, row, "breaker_open")?,
+            rate_limited: column(operation, row, "rate_limited")?,
+            blocked: column(operation, row, "blocked")?,
+        })
+    }
+}
+
 impl Store {
+    /// The leaves that an instance knows or has known, and those that a person has paused, by name.
+    ///
+    /// # Errors
+    /// The database did not answer.
+    pub async fn leaves(&self) -> Result<Vec<LeafRow>, StoreError> {
+        const OPERATION: &str = "list leaves";
+        let sql = include_str!("../../../sql/queries/list_leaves.sql");
+        let rows = self.query(OPERATION, sql, &[]).await?;
+        rows.iter()
+            .map(|row| LeafRow::read(OPERATION, row))
+            .collect()
+    }
+
+    /// The instances, each as a JSON object; those whose lease runs first.
+    ///
+    /// # Errors
+    /// The database did not answer.
+    pub async fn instance_rows(&self) -> Result<Vec<String>, StoreError> {
+        const OPERATION: &str = "show instances";
+        let sql = include_str!("../../../sql/queries/show_instances.sql");
+        let rows = self.query(OPERATION, sql, &[]).await?;
+        rows.iter()
+            .map(|row| column(OPERATION, row, "json"))
+            .collect()
+    }
+
     /// Stops sending to a leaf. Gives whether an instance has ever said that it knows this leaf.
     ///
     /// # Errors
@@ -51,7 +133,7 @@ impl Store {
             )
             .await?;
         if let (Some(leaf), true) = (leaf, rows.is_empty()) {
-            return Err(Refusal::new(
+            return Err(Refusal::absent(
                 format!("no instance ever knew a leaf \"{leaf}\", and nobody paused it"),
                 "see the leaves in the configuration",
             )

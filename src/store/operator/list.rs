@@ -3,6 +3,7 @@
 //! A list first finds candidates where they are few, then asks the view for these alone: reasons and
 //! stuckness are computed for a page, never for the history.
 
+use serde::{Deserialize, Serialize};
 use tokio_postgres::types::Type;
 use uuid::Uuid;
 
@@ -25,24 +26,41 @@ const LOOK_MIN: usize = 50;
 const LIVE: &[&str] = &["pending", "dispatching", "accepted", "in_doubt", "parked"];
 
 /// Which calls. All that is given must hold; nothing given means all.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(default)]
 pub struct Filter {
     /// These ids alone; empty means any.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
     pub ids: Vec<CallId>,
     /// One of [`super::STATES`].
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub state: Option<String>,
     /// The leaf.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub leaf: Option<String>,
     /// The effect key.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub key: Option<String>,
     /// The batch.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub batch: Option<Uuid>,
     /// The reason.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
     /// Only stuck ones.
+    #[serde(skip_serializing_if = "is_false")]
     pub stuck: bool,
     /// Only those that undo the effects of others.
+    #[serde(skip_serializing_if = "is_false")]
     pub compensations: bool,
+    /// Only those that ended without a confirmation and hold those behind them.
+    #[serde(skip_serializing_if = "is_false")]
+    pub holds_others: bool,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde's signature")]
+fn is_false(value: &bool) -> bool {
+    !*value
 }
 
 /// Which way a list runs.
@@ -71,6 +89,7 @@ pub struct Page {
 enum Source {
     Named,
     Tracked { live: bool, ended: bool },
+    Heads,
     All,
 }
 
@@ -78,6 +97,9 @@ impl Filter {
     fn source(&self) -> Source {
         if self.key.is_some() || self.batch.is_some() {
             return Source::Named;
+        }
+        if self.holds_others {
+            return Source::Heads;
         }
         if self.stuck {
             return Source::Tracked {
@@ -229,6 +251,19 @@ impl Store {
                 )
                 .await?
             }
+            Source::Heads => {
+                self.query(
+                    OPERATION,
+                    include_str!("../../../sql/queries/list_heads.sql"),
+                    &[
+                        (&filter.leaf, Type::TEXT),
+                        (&after, Type::INT8),
+                        (&newest, Type::BOOL),
+                        (&limit, Type::INT8),
+                    ],
+                )
+                .await?
+            }
             Source::All => {
                 self.query(
                     OPERATION,
@@ -267,6 +302,7 @@ impl Store {
                     (&filter.key, Type::TEXT),
                     (&filter.batch, Type::UUID),
                     (&filter.compensations, Type::BOOL),
+                    (&filter.holds_others, Type::BOOL),
                 ],
             )
             .await?;

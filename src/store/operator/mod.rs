@@ -4,8 +4,10 @@
 //! the JSON text that PostgreSQL makes of them: numbers and times arrive unchanged, `infinity` too.
 
 pub mod act;
+mod apply;
 pub mod batches;
 pub mod health;
+pub mod job;
 pub mod leaves;
 pub mod list;
 pub mod show;

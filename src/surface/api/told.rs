@@ -3,6 +3,7 @@
 use std::net::{IpAddr, SocketAddr};
 
 use axum::{
+    Json,
     extract::{ConnectInfo, FromRequest, FromRequestParts as _, Request},
     http::{HeaderMap, StatusCode, header},
 };
@@ -38,9 +39,12 @@ impl<T: DeserializeOwned> FromRequest<Surface> for Told<T> {
             Problem::new(StatusCode::INTERNAL_SERVER_ERROR, missing.to_string())
         })?;
         let bytes = server::body(body).await?;
-        let said = serde_json::from_slice(&bytes).map_err(|error| {
-            let detail = format!("the request's body: {error}");
-            Problem::new(StatusCode::BAD_REQUEST, detail)
+        let Json(said) = Json::<T>::from_bytes(&bytes).map_err(|rejection| {
+            let text = rejection.body_text();
+            let flaw = text
+                .rsplit_once("target type: ")
+                .map_or(text.as_str(), |(_, flaw)| flaw);
+            Problem::new(rejection.status(), format!("the request's body: {flaw}"))
         })?;
         Ok(Self {
             said,

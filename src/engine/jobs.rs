@@ -1,0 +1,47 @@
+//! Works on the changes of many calls that people have asked for. Every instance does, a step at a time.
+
+use std::time::Duration;
+
+use tokio_util::sync::CancellationToken;
+
+use super::{
+    context::Shared,
+    driver::{self, More, Pass},
+};
+use crate::{shutdown::Tasks, store::StoreError};
+
+/// A job is begun by a request to an instance, which nudges its own loop. This is for what another one has left.
+const INTERVAL: Duration = Duration::from_secs(5);
+
+pub(super) fn spawn(tasks: &Tasks, context: &Shared, until: &CancellationToken) {
+    let nudge = context.nudges.jobs.clone();
+    driver::spawn(tasks, context, Jobs, nudge, until);
+}
+
+#[derive(Debug)]
+struct Jobs;
+
+impl Pass for Jobs {
+    const NAME: &'static str = "jobs";
+
+    async fn pass(&mut self, context: &Shared) -> Result<More, StoreError> {
+        let steps = context.store.work_on_jobs().await?;
+        for step in steps.iter().filter(|step| step.last) {
+            tracing::info!(job.id = step.job, "job {} has ended", step.job);
+        }
+        // What is to be sent again may be for a lane of this instance, what is cancelled for a batch.
+        if !steps.is_empty() {
+            context.nudges.work.give();
+            context.nudges.batch.give();
+        }
+        Ok(if steps.iter().any(|step| !step.last) {
+            More::Now
+        } else {
+            More::Later
+        })
+    }
+
+    fn interval(&self, _context: &Shared) -> Duration {
+        INTERVAL
+    }
+}
