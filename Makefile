@@ -6,7 +6,7 @@ ARGS =
 # Most tests wait most of the time.
 THREADS = $(shell n=$$(nproc); echo $$((n + n / 2)))
 
-.PHONY: help demo test leaves storm races lint build ready
+.PHONY: help demo test leaves storm races history lint build ready
 
 help: ## Show this list
 	@sed -n 's/^\([a-z]*\):.* ## /\1\t/p' Makefile | expand -t 8
@@ -22,6 +22,9 @@ storm: ready ## Kill sidecars 1,000 times under 100,000 calls, with all that can
 
 races: ready ## Cancel 10,000 batches at random instants over two sidecars (RACES, RACES_SEED)
 	cargo test --locked --test it -- --ignored --nocapture g08_teardown_last::races
+
+history: ready ## Look at metrics, page and API beside 10,000,000 finished calls (HISTORY_CALLS)
+	cargo test --locked --test it -- --ignored --nocapture history::
 
 leaves: ready ## Run the tests against servers of others, which it installs (all but Apache into target/leaves)
 	.ci/leaves

@@ -29,6 +29,7 @@ use clap::{Parser, Subcommand};
 use output::{Colour, Out};
 
 use crate::{
+    config,
     present::text::clean,
     store::{StoreError, operator::act::ActError},
 };
@@ -44,7 +45,7 @@ pub struct Cli {
         value_name = "FILE",
         env = "LEAFHOPPER_CONFIG",
         hide_env_values = true,
-        default_value = "leafhopper.toml"
+        default_value = config::USUAL_FILE
     )]
     pub config: PathBuf,
 

@@ -20,7 +20,7 @@ mod templates;
 mod tests;
 mod values;
 
-use std::{collections::BTreeMap, fs, path::Path, sync::Arc};
+use std::{collections::BTreeMap, fs, io, path::Path, sync::Arc};
 
 use secrecy::ExposeSecret as _;
 use toml::de::DeTable;
@@ -133,16 +133,30 @@ impl Config {
 ///
 /// # Errors
 ///
-/// The file can't be read, is no TOML, or what is wrong with `[database]`.
+/// The file can't be read, is no TOML, or what is wrong with `[database]`. No file at the usual place is none
+/// where `DATABASE_URL` is set.
 pub fn load_database(file: &Path, env: Env<'_>) -> Result<Database, ConfigError> {
-    let text = fs::read_to_string(file).map_err(|source| ConfigError {
-        file: file.to_owned(),
-        faults: vec![Fault {
-            line: None,
-            key: String::new(),
-            problem: format!("can't be read: {source}"),
-        }],
-    })?;
+    let text = match fs::read_to_string(file) {
+        Ok(text) => text,
+        // The usual place, and all that is wanted is in the environment.
+        Err(source)
+            if source.kind() == io::ErrorKind::NotFound
+                && file == Path::new(USUAL_FILE)
+                && env("DATABASE_URL").is_some() =>
+        {
+            String::new()
+        }
+        Err(source) => {
+            return Err(ConfigError {
+                file: file.to_owned(),
+                faults: vec![Fault {
+                    line: None,
+                    key: String::new(),
+                    problem: format!("can't be read: {source}"),
+                }],
+            });
+        }
+    };
     let report = Report::new(&text);
     let (given, _mistakes) = DeTable::parse_recoverable(&text);
     let defaults = defaults::text();
@@ -155,6 +169,9 @@ pub fn load_database(file: &Path, env: Env<'_>) -> Result<Database, ConfigError>
     report.finish(file)?;
     Ok(database)
 }
+
+/// Where the configuration is looked for if nobody names a place.
+pub const USUAL_FILE: &str = "leafhopper.toml";
 
 /// Reads all sections. What is faulty is replaced by something harmless; the report has it.
 fn read(root: &Section<'_>, env: Env<'_>) -> Config {

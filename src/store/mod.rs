@@ -244,9 +244,9 @@ impl Store {
     ) -> Result<Vec<Row>, StoreError> {
         let session = self.session(operation).await?;
         reached(operation, "before");
-        // In a transaction for its time limit alone: it may meet somebody's lock on a whole table.
+        // In a transaction for its settings alone: it may meet somebody's lock on a whole table.
         let begin = format!(
-            "BEGIN ISOLATION LEVEL READ COMMITTED; SET LOCAL statement_timeout = {}",
+            "BEGIN ISOLATION LEVEL READ COMMITTED; SET LOCAL jit = off; SET LOCAL statement_timeout = {}",
             STATEMENT_LIMIT.as_millis()
         );
         let client = session.client();
@@ -403,9 +403,10 @@ async fn in_time<T>(
     })
 }
 
+/// Without JIT: where the planner's numbers are old, compiling a statement takes longer than running it.
 fn begin(lock_wait: Duration) -> String {
     format!(
-        "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE; SET LOCAL synchronous_commit = on; \
+        "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE; SET LOCAL synchronous_commit = on; SET LOCAL jit = off; \
          SET LOCAL lock_timeout = {}; SET LOCAL statement_timeout = {}; \
          SET LOCAL idle_in_transaction_session_timeout = {}",
         lock_wait.as_millis(),

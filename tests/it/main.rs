@@ -41,6 +41,7 @@ mod g10_isolation;
 mod g11_secrets;
 mod g12_reach;
 mod g13_bounded;
+mod history;
 mod instruments;
 mod leaving;
 mod limits;

@@ -54,6 +54,19 @@ async fn a_watched_list_shows_what_changes_until_it_is_interrupted_whatever_is_w
         let output = here.command(arguments).await;
         assert!(output.status.success(), "{arguments:?}: {output:?}");
     }
+    // Not even a file is needed where the environment names the database.
+    let folder = std::env::temp_dir().join(format!("leafhopper-no-file-{}", std::process::id()));
+    std::fs::create_dir(&folder).unwrap();
+    let mut list = Command::new(env!("CARGO_BIN_EXE_leafhopper"));
+    list.args(["calls", "--json"]).current_dir(&folder);
+    list.env_remove("LEAFHOPPER_CONFIG")
+        .env("DATABASE_URL", &bed.database.url);
+    let listed = list.output().unwrap();
+    assert!(stdout(&listed).contains("\"first\""), "{listed:?}");
+    let nowhere = list.env_remove("DATABASE_URL").output().unwrap();
+    assert!(stderr(&nowhere).contains("leafhopper.toml"), "{nowhere:?}");
+    std::fs::remove_dir(folder).unwrap();
+
     let check = here.command(&["check"]).await;
     assert_eq!(check.status.code(), Some(1));
     let said = stdout(&check) + &stderr(&check);
