@@ -29,13 +29,13 @@ const CONNECTIONS_MAX: usize = 256;
 
 /// A request's head has to be there within this time. A connection that waits for its next request is closed after
 /// it, too.
-const HEAD_LIMIT: Duration = Duration::from_secs(10);
+const HEAD_LIMIT: Duration = Duration::from_secs(5);
 
 /// A request's head is no longer than this.
 const HEAD_BYTES_MAX: usize = 32 * 1024;
 
 /// A request's body has to be there within this time.
-const BODY_LIMIT: Duration = Duration::from_secs(10);
+const BODY_LIMIT: Duration = Duration::from_secs(5);
 
 /// A request's body is no longer than this: as much as is kept of a leaf's answer, for which a person may give one.
 const BODY_BYTES_MAX: usize = 1024 * 1024;

@@ -21,15 +21,8 @@ async fn the_readme_s_python_writes_the_call() {
     let program = format!(
         "import sys, psycopg\nconn = psycopg.connect(sys.argv[1])\n{block}\nconn.close()\n"
     );
-    let pythons = [
-        &format!("{LOCAL}/python/bin/python3"),
-        "/usr/bin/python3",
-        "python3",
-    ];
-    let python = pythons
-        .into_iter()
-        .find(|python| runs(Command::new(python).args(["-c", "import psycopg"])));
-    try_in("Python with psycopg 3", python, |python, url| {
+    let python = python_with("psycopg");
+    try_in(python, |python, url| {
         Command::new(python).args(["-c", &program, url]).output()
     })
     .await;
@@ -51,11 +44,9 @@ async fn the_readme_s_javascript_writes_the_call() {
         );
         node
     };
-    let found = runs(node().args(["-e", "require('pg')"])).then_some("node");
-    try_in("Node with pg", found, |_, url| {
-        node().args(["-e", &program, url]).output()
-    })
-    .await;
+    let found = runs(node().args(["-e", "require('pg')"])).then(|| "node".to_owned());
+    let found = found.or_else(|| missing("Node with pg"));
+    try_in(found, |_, url| node().args(["-e", &program, url]).output()).await;
 }
 
 /// The README's only block in that language.
@@ -72,27 +63,37 @@ fn runs(command: &mut Command) -> bool {
     command.output().is_ok_and(|output| output.status.success())
 }
 
+/// A Python that has this module. Where there is none, [`missing`].
+pub(crate) fn python_with(module: &str) -> Option<String> {
+    let local = format!("{LOCAL}/python/bin/python3");
+    let mut pythons = [&local, "/usr/bin/python3", "python3"].into_iter();
+    let import = format!("import {module}");
+    let found = pythons.find(|python| runs(Command::new(python).args(["-c", &import])));
+    found
+        .map(str::to_owned)
+        .or_else(|| missing(&format!("Python with {module}")))
+}
+
+/// Says that something is not tried; where it has to be, that is a failure.
+fn missing(what: &str) -> Option<String> {
+    let missing = format!("{what} is not here: .ci/clients gets it");
+    let is_required = std::env::var("LEAFHOPPER_CLIENTS").is_ok_and(|value| value == "required");
+    assert!(!is_required, "{missing}");
+    let mut past_the_capture = std::io::stderr();
+    writeln!(past_the_capture, "NOT TRIED: {missing}").unwrap();
+    None
+}
+
 /// Runs it against a database, if the interpreter is there.
-async fn try_in<'name>(
-    what: &str,
-    interpreter: Option<&'name str>,
-    run: impl FnOnce(&'name str, &str) -> std::io::Result<Output>,
+async fn try_in(
+    interpreter: Option<String>,
+    run: impl FnOnce(&str, &str) -> std::io::Result<Output>,
 ) {
     let Some(interpreter) = interpreter else {
-        let missing = format!("{what} is not here: .ci/clients gets it");
-        let is_required =
-            std::env::var("LEAFHOPPER_CLIENTS").is_ok_and(|value| value == "required");
-        assert!(!is_required, "{missing}");
-        let mut past_the_capture = std::io::stderr();
-        writeln!(
-            past_the_capture,
-            "NOT TRIED: the README's example; {missing}"
-        )
-        .unwrap();
         return;
     };
     let bed = Bed::new().await;
-    let output = run(interpreter, &bed.database.url).unwrap();
+    let output = run(&interpreter, &bed.database.url).unwrap();
     assert!(output.status.success(), "{output:?}");
     let calls = "SELECT leaf, key, path, body FROM leafhopper.outbox";
     let call = json!({

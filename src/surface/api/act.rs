@@ -120,6 +120,7 @@ pub(super) fn change(
 #[derive(Debug, Serialize, ToSchema)]
 pub(super) struct ChangedCall {
     /// The call.
+    #[schema(value_type = i64)]
     id: CallId,
     /// The state that it is in now.
     state: String,
@@ -138,12 +139,14 @@ pub(super) struct ChangedBatch {
 #[derive(Debug, Serialize, ToSchema)]
 pub(super) struct ReleasedCall {
     /// The head.
+    #[schema(value_type = i64)]
     id: CallId,
     /// The leaf.
     leaf: String,
     /// The ordering key.
     ordering_key: String,
     /// The call that goes next.
+    #[schema(value_type = Option<i64>)]
     next: Option<CallId>,
 }
 

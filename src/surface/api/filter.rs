@@ -100,14 +100,15 @@ pub(super) enum First {
 #[into_params(parameter_in = Query)]
 pub(super) struct CallPage {
     /// Behind the call with this id: the `next` of the page before.
+    #[param(value_type = Option<i64>)]
     after: Option<CallId>,
     /// At most so many.
     #[serde(default = "usual", deserialize_with = "limit")]
     #[param(value_type = i32, default = 50, minimum = 1, maximum = 1000)]
     pub(super) limit: usize,
-    /// Which come first.
+    /// Which come first; the newest unless it is said.
     #[serde(default)]
-    #[param(inline, default = "newest")]
+    #[param(inline)]
     first: First,
 }
 

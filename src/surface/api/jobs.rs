@@ -99,6 +99,7 @@ pub(super) struct DryRun {
     /// All were counted; else there are more, and counting them would have taken long.
     complete: bool,
     /// The first of them.
+    #[schema(value_type = Vec<i64>)]
     calls: Vec<CallId>,
 }
 

@@ -78,7 +78,6 @@ pub(super) struct Call {
 /// A call with everything that is known of it: the columns of `leafhopper.call`, and rows of tables under their names.
 #[derive(ToSchema)]
 pub(super) struct CallDetails {
-    #[schema(inline)]
     #[serde(flatten)]
     call: Call,
     headers: Option<Value>,
@@ -104,7 +103,7 @@ pub(super) struct CallDetails {
     /// Calls of its ordering key wait, since it ended without a confirmation.
     holds_others: bool,
     /// Why it is where it is, in words.
-    explanation: Vec<String>,
+    explanation: String,
     /// The commands that would move it.
     commands: Vec<String>,
     /// `listen.show_bodies` is false: bodies, headers and excerpts are null here, whatever they are.
@@ -196,7 +195,6 @@ pub(super) struct Batch {
 /// A batch with everything that is known of it. Of each kind of calls, the first 50.
 #[derive(ToSchema)]
 pub(super) struct BatchDetails {
-    #[schema(inline)]
     #[serde(flatten)]
     batch: Batch,
     /// How many of its calls of each kind are in which state.
@@ -218,7 +216,7 @@ pub(super) struct BatchDetails {
     /// What people did to it.
     operator_action: Vec<Action>,
     /// Why it is where it is, in words.
-    explanation: Vec<String>,
+    explanation: String,
     /// The commands that would move it.
     commands: Vec<String>,
 }

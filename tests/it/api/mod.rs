@@ -1,10 +1,21 @@
 //! The API: what it says, whom it serves, and what it refuses.
 
+mod access;
+mod actions;
 mod document;
-mod said;
+mod jobs;
+mod readme;
+mod reads;
+
+use std::time::Duration;
 
 use reqwest::{Method, RequestBuilder, Response, header::HeaderMap};
 use serde_json::Value;
+use tokio::{
+    io::{AsyncReadExt as _, AsyncWriteExt as _},
+    net::TcpStream,
+    time::timeout,
+};
 
 use crate::harness::sidecar::Sidecar;
 
@@ -88,4 +99,24 @@ impl Answer {
             .get(name)
             .map_or("", |value| value.to_str().unwrap())
     }
+}
+
+/// All that is answered to these bytes until the connection is closed.
+pub(crate) async fn answers_of(
+    sidecar: &Sidecar,
+    bytes: impl Into<String>,
+    patience: Duration,
+) -> String {
+    let address = sidecar.url("").trim_start_matches("http://").to_owned();
+    let mut stream = TcpStream::connect(&address).await.unwrap();
+    // One that has answered already may not read to the end.
+    drop(stream.write_all(bytes.into().as_bytes()).await);
+    let mut answers = Vec::new();
+    let end = timeout(patience, stream.read_to_end(&mut answers)).await;
+    assert!(
+        end.is_ok(),
+        "it is not closed; {:?}",
+        String::from_utf8_lossy(&answers)
+    );
+    String::from_utf8_lossy(&answers).into_owned()
 }

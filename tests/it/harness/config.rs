@@ -11,6 +11,7 @@ const POLLS: &str = "poll_interval = \"100ms\"";
 #[derive(Debug, Clone)]
 pub(crate) struct Config {
     database_url: String,
+    listen: String,
     dispatch: String,
     leaves: String,
     rest: String,
@@ -23,6 +24,7 @@ impl Config {
         let database_url = database_url.to_owned();
         Self {
             database_url,
+            listen: "address = \"127.0.0.1:0\"".to_owned(),
             dispatch,
             leaves: String::new(),
             rest: String::new(),
@@ -52,6 +54,13 @@ impl Config {
         self
     }
 
+    /// Further lines of `[listen]`.
+    pub(crate) fn listen(mut self, lines: &str) -> Self {
+        self.listen.push('\n');
+        self.listen.push_str(lines);
+        self
+    }
+
     /// How often it looks by itself, instead of ten times a second.
     pub(crate) fn polls_each(mut self, interval: &str) -> Self {
         let line = format!("poll_interval = {interval:?}");
@@ -78,12 +87,13 @@ impl Config {
     pub(crate) fn text(&self) -> String {
         let Self {
             database_url,
+            listen,
             dispatch,
             leaves,
             rest,
         } = self;
         format!(
-            "[database]\nurl = {database_url:?}\n\n[listen]\naddress = \"127.0.0.1:0\"\n\n\
+            "[database]\nurl = {database_url:?}\n\n[listen]\n{listen}\n\n\
              [dispatch]\n{dispatch}{leaves}\n{rest}"
         )
     }

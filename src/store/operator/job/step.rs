@@ -18,8 +18,12 @@ use crate::{
 
 const WORK: &str = "work on a job";
 
-/// A step waits no longer for an app's transaction that holds a call; it refuses that call.
+/// A step waits no longer for an app's transaction that holds one of its calls.
 const STEP_LOCK_WAIT: Duration = Duration::from_millis(100);
+
+/// Where it met one, it goes through its calls one by one, and refuses those that are held: a person who ends the job
+/// waits for the step.
+const ONE_LOCK_WAIT: &str = "SET LOCAL lock_timeout = '10ms'";
 
 /// So many refusals are kept of one job.
 const REFUSALS: usize = 20;
@@ -198,6 +202,7 @@ impl Transaction {
         if let Ok(applied) = self.change_part(by, change, targets).await? {
             return Ok(applied);
         }
+        self.next(ONE_LOCK_WAIT, &[]).await?;
         let mut all = Applied::default();
         for target in targets {
             match self.change_part(by, change, &[*target]).await? {
