@@ -24,7 +24,7 @@ pub(super) struct Problem {
     #[serde(skip_serializing_if = "Option::is_none")]
     hint: Option<String>,
     #[serde(skip)]
-    header: Option<(header::HeaderName, HeaderValue)>,
+    header: Option<Box<(header::HeaderName, HeaderValue)>>,
 }
 
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde's signature")]
@@ -61,7 +61,7 @@ impl From<Denied> for Problem {
             }
         };
         let mut problem = Self::new(status, denied.to_string());
-        problem.header = match denied {
+        let header = match denied {
             Denied::NoToken => Some((
                 header::WWW_AUTHENTICATE,
                 HeaderValue::from_static("Bearer realm=\"leafhopper\""),
@@ -71,6 +71,7 @@ impl From<Denied> for Problem {
             }
             Denied::NoneConfigured | Denied::Proxied | Denied::ForeignOrigin => None,
         };
+        problem.header = header.map(Box::new);
         problem
     }
 }
@@ -119,7 +120,7 @@ impl IntoResponse for Problem {
             header::CONTENT_TYPE,
             HeaderValue::from_static("application/problem+json"),
         );
-        if let Some((name, value)) = extra {
+        if let Some((name, value)) = extra.map(|extra| *extra) {
             headers.insert(name, value);
         }
         response

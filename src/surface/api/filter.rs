@@ -54,7 +54,7 @@ pub(super) struct CallFilter {
     key: Option<String>,
     /// Only calls of this batch.
     batch: Option<Uuid>,
-    /// Only calls with this reason: no_probe, leaf_paused, rejected …
+    /// Only calls with this reason: `no_probe`, `leaf_paused`, `rejected` …
     reason: Option<String>,
     /// Only calls that are stuck.
     #[serde(default)]

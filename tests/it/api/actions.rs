@@ -1,13 +1,17 @@
 //! Actions on single calls, batches and leaves.
 
+use reqwest::Method;
 use serde_json::{Value, json};
 
-use super::Client;
-use crate::harness::{
-    Bed,
-    app::{call, keyed},
-    leaf::Gate,
-    wait::until,
+use super::{Client, send};
+use crate::{
+    harness::{
+        Bed,
+        app::{call, keyed},
+        leaf::Gate,
+        wait::until,
+    },
+    outbox::table,
 };
 
 fn why() -> Value {
@@ -25,8 +29,7 @@ async fn kept(bed: &Bed, id: i64) -> Vec<Value> {
 #[tokio::test]
 async fn each_action_on_a_call_does_what_the_command_does() {
     let bed = Bed::new().await;
-    let failing = bed.leaf.always().key("no").times(1);
-    failing.refuses(422);
+    bed.leaf.always().key("no").times(1).refuses(422);
     bed.leaf.always().key("lost").resets();
     bed.leaf.always().key("gone").times(1).resets();
     bed.leaf.always().key("void").resets();
@@ -152,122 +155,50 @@ async fn what_is_confirmed_is_not_sent_again_and_history_only_grows() {
     assert_eq!(bed.app.state(id).await, "confirmed");
 }
 
+/// What of `/api/v1/calls`, a body, and what is said of it.
+const WRONG: &str = r#"
+1/retry :: {} :: missing field `reason`
+1/retry :: {"reason": " "} :: reason: must not be blank
+1/retry :: {"reason": "a\u0000b"} :: reason: must not contain a NUL
+1/retry :: {"reason": "LONG"} :: reason: is longer than 1000
+1/retry :: {"reason": "why", "reasons": "why"} :: unknown field `reasons`, expected one of `reason`
+1/retry :: {"reason": "why", "expect_attempts": -1} :: expect_attempts: invalid value
+1/retry :: {"reason": "why", "actor": ""} :: actor: must not be blank
+1/resolve :: {"reason": "why"} :: missing field `as`
+1/resolve :: {"reason": "why", "as": "done"} :: as: unknown variant `done`, expected one of `confirmed`
+1/resolve :: {"reason": "why", "as": "waive", "status": 200} :: status and body go with
+1/resolve :: {"reason": "why", "as": "confirmed", "status": 20} :: from 100 to 999
+1/resolve :: {"reason": "why", "as": "confirmed", "send": true} :: send goes with
+retry :: {"reason": "why", "filter": {}} :: filter: say which calls are meant
+retry :: {"reason": "why", "filter": {"leef": "a"}} :: filter.leef: unknown field
+retry :: {"reason": "why", "filter": {"state": "open"}} :: filter.state: unknown variant `open`
+retry :: {"reason": "why", "filter": {"state": "parked"}} :: filter.state: this action is for calls that are failed
+retry :: {"reason": "why", "filter": {"key": "\u0000"}} :: NUL
+retry :: {"reason": "why", "filter": {"leaf": "a"}, "spread": "soon"} :: spread: "soon" is not a duration
+retry :: {"reason": "why", "filter": {"leaf": "a"}, "spread": "30d"} :: at most seven days
+cancel :: {"reason": "why", "filter": {"leaf": "a"}, "spread": "1m"} :: spread goes with what is sent again
+resolve :: {"reason": "why", "filter": {"leaf": "a"}, "as": "waive"} :: filter.state: this action is for calls that are parked or failed
+"#;
+
 #[tokio::test]
 async fn what_is_said_wrongly_is_refused_by_its_name() {
     let bed = Bed::new().await;
     let sidecar = bed.sidecar("").await;
     let client = Client::new(&sidecar);
-    let id = bed.app.insert(call("nobody")).await;
-    let retry = format!("/api/v1/calls/{id}/retry");
-    let resolve = format!("/api/v1/calls/{id}/resolve");
-    let many = "/api/v1/calls/retry".to_owned();
-    let cancel = "/api/v1/calls/cancel".to_owned();
-    for (path, body, said) in [
-        (&retry, json!({}), "missing field `reason`"),
-        (
-            &retry,
-            json!({ "reason": " " }),
-            "reason: must not be blank",
-        ),
-        (
-            &retry,
-            json!({ "reason": "a\u{0}b" }),
-            "reason: must not contain a NUL",
-        ),
-        (
-            &retry,
-            json!({ "reason": "x".repeat(1001) }),
-            "reason: is longer than 1000",
-        ),
-        (
-            &retry,
-            json!({ "reason": "why", "reasons": "why" }),
-            "unknown field `reasons`, expected one of `reason`",
-        ),
-        (
-            &retry,
-            json!({ "reason": "why", "expect_attempts": -1 }),
-            "expect_attempts: invalid value",
-        ),
-        (
-            &retry,
-            json!({ "reason": "why", "actor": "" }),
-            "actor: must not be blank",
-        ),
-        (&resolve, json!({ "reason": "why" }), "missing field `as`"),
-        (
-            &resolve,
-            json!({ "reason": "why", "as": "done" }),
-            "as: unknown variant `done`, expected one of `confirmed`",
-        ),
-        (
-            &resolve,
-            json!({ "reason": "why", "as": "waive", "status": 200 }),
-            "status and body go with",
-        ),
-        (
-            &resolve,
-            json!({ "reason": "why", "as": "confirmed", "status": 20 }),
-            "from 100 to 999",
-        ),
-        (
-            &resolve,
-            json!({ "reason": "why", "as": "confirmed", "send": true }),
-            "send goes with",
-        ),
-        (
-            &many,
-            json!({ "reason": "why", "filter": {} }),
-            "filter: say which calls are meant",
-        ),
-        (
-            &many,
-            json!({ "reason": "why", "filter": { "leef": "a" } }),
-            "filter.leef: unknown field",
-        ),
-        (
-            &many,
-            json!({ "reason": "why", "filter": { "state": "open" } }),
-            "filter.state: unknown variant `open`",
-        ),
-        (
-            &many,
-            json!({ "reason": "why", "filter": { "state": "parked" } }),
-            "filter.state: this action is for calls that are failed",
-        ),
-        (
-            &many,
-            json!({ "reason": "why", "filter": { "key": "\u{0}" } }),
-            "NUL",
-        ),
-        (
-            &many,
-            json!({ "reason": "why", "filter": { "leaf": "a" }, "spread": "soon" }),
-            "spread: \"soon\" is not a duration",
-        ),
-        (
-            &many,
-            json!({ "reason": "why", "filter": { "leaf": "a" }, "spread": "30d" }),
-            "at most seven days",
-        ),
-        (
-            &cancel,
-            json!({ "reason": "why", "filter": { "leaf": "a" }, "spread": "1m" }),
-            "spread goes with what is sent again",
-        ),
-    ] {
-        let problem = client.post(path, &body).await.expect(422);
+    assert_eq!(bed.app.insert(call("nobody")).await, 1);
+    for [path, body, said] in table(WRONG) {
+        let path = format!("/api/v1/calls/{path}");
+        let body = body.replace("LONG", &"x".repeat(1001));
+        let body = serde_json::from_str(&body).unwrap();
+        let problem = client.post(&path, &body).await.expect(422);
         let detail = problem["detail"].as_str().unwrap();
         assert!(detail.contains(said), "{path} {body}: {detail}");
     }
-    let request = client.request(reqwest::Method::POST, &retry);
+    let request = client.request(Method::POST, "/api/v1/calls/1/retry");
     let request = request.header("content-type", "application/json; charset=utf-8");
-    super::send(request.body("{nonsense")).await.expect(400);
-    let done = bed
-        .app
-        .rows("SELECT id FROM leafhopper.operator_action")
-        .await;
-    assert_eq!(done, [] as [Value; 0]);
+    send(request.body("{nonsense")).await.expect(400);
+    let done = "SELECT id FROM leafhopper.operator_action";
+    assert_eq!(bed.app.rows(done).await, [] as [Value; 0]);
 }
 
 /// Fault N05: what came for a leaf that was switched off was gone.

@@ -30,7 +30,11 @@ async fn the_committed_document_is_the_program_s() {
         std::fs::write(file(), &text).unwrap();
     }
     let committed = std::fs::read_to_string(file()).unwrap_or_default();
-    assert_eq!(committed, text, "LEAFHOPPER_UPDATE_OPENAPI=1 writes it");
+    let line = committed.lines().zip(text.lines()).find(|(a, b)| a != b);
+    assert!(
+        committed == text,
+        "LEAFHOPPER_UPDATE_OPENAPI=1 writes it; the first difference: {line:?}"
+    );
 }
 
 /// What is a route is in the document, since both are made of one list. So nothing may be a route in another way; and

@@ -18,6 +18,7 @@ const OTHER_LOOPS: &[&str] = &[
     "give claims back",
     "keep the database's identity",
     "look at arrived ordered calls",
+    "look for jobs",
     "look for lost commits",
     "notify",
     "publish the leaves",
