@@ -59,7 +59,7 @@ pub(crate) enum Observation<'a> {
         leaf: &'a str,
         call: CallId,
         state: &'a str,
-        reason: Option<&'static str>,
+        reason: Option<&'a str>,
     },
     /// A newer attempt, or somebody's word, had decided the call.
     Superseded { leaf: &'a str, call: CallId },
@@ -331,13 +331,14 @@ impl Observer {
         }
     }
 
-    fn moved(&self, leaf: &str, call: CallId, state: &str, reason: Option<&'static str>) {
+    fn moved(&self, leaf: &str, call: CallId, state: &str, reason: Option<&str>) {
         let m = &self.metrics;
         match state {
             "failed" | "cancelled" | "expired" | "confirmed" => {
                 m.calls_finished_total
                     .with_label_values(&[leaf, state])
                     .inc();
+                // A cancelled one may have a person's words for it.
                 if let ("failed", Some(reason)) = (state, reason) {
                     m.calls_failed_total
                         .with_label_values(&[leaf, reason])

@@ -10,9 +10,9 @@
 -- $14 bool weak   $15 bytea request hash   $16 text class for the history, or NULL   $17 text error
 -- $18 text body excerpt   $19 float8 how long it took, s   $20 text instance name
 -- $21 float8 when its latest attempt can last have been alive, as it was seen before the leaf was asked
--- $22 bool the body is not whole
--- Gives the state that the call is in now, and whether its effect stood already; no row where something else
--- decided it meanwhile.
+-- $22 bool the body is not whole   $23 int4 after so many crashes in a row it is not sent without a person's word
+-- Gives the state that the call is in now, the reason, and whether its effect stood already; no row where something
+-- else decided it meanwhile.
 WITH own AS MATERIALIZED (
     SELECT d.*, d.key AS excludes, s.generation AS standing, s.call_id AS standing_call,
            1 + coalesce((SELECT max(r.generation) FROM leafhopper.result r
@@ -35,8 +35,17 @@ decided AS MATERIALIZED (
                 THEN 'cancelled'
                 WHEN o.deadline <= clock_timestamp() THEN 'expired'
                 WHEN o.attempts >= $9 THEN 'failed'
+                -- What was not executed may still be what its instances went down with.
+                WHEN o.crashes >= $23 THEN 'parked'
                 ELSE 'pending' END AS next
       FROM own o
+),
+reasoned AS (
+    SELECT o.call_id,
+           CASE o.next WHEN 'parked' THEN coalesce($7, 'crash_suspect')
+                       WHEN 'failed' THEN CASE WHEN $5 = 'rejected' THEN 'rejected' ELSE 'attempts_exhausted' END
+                       WHEN 'cancelled' THEN coalesce(o.cancel_requested, 'batch_cancelled') END AS why
+      FROM decided o
 ),
 placed AS (
     -- What it found is the latest attempt's: an answer to that one that comes late is no second confirmation.
@@ -53,13 +62,12 @@ moved AS (
     UPDATE leafhopper.dispatch d
        SET state = o.next,
            due_at = clock_timestamp() + make_interval(secs => CASE WHEN o.next = 'in_doubt' THEN $6 ELSE 0 END),
-           reason = CASE WHEN o.next = 'parked' THEN $7 END,
+           reason = r.why,
            probes = CASE WHEN o.next = 'pending' THEN 0 ELSE d.probes + $8 END,
            in_doubt_since = CASE WHEN o.next = 'pending' THEN NULL ELSE d.in_doubt_since END,
-           crashes = CASE WHEN o.next = 'pending' THEN 0 ELSE d.crashes END,
            last_status = coalesce($10, d.last_status),
            last_error = coalesce($17, d.last_error)
-      FROM decided o
+      FROM decided o JOIN reasoned r USING (call_id)
      WHERE d.call_id = o.call_id AND o.next IN ('pending', 'in_doubt', 'parked')
 ),
 gone AS (
@@ -69,13 +77,10 @@ gone AS (
 ended AS (
     INSERT INTO leafhopper.finished (call_id, batch_id, state, reason, attempts, last_status, last_error, generation,
                                      fails_batch)
-    SELECT o.call_id, o.batch_id, o.next,
-           CASE o.next WHEN 'failed' THEN CASE WHEN $5 = 'rejected' THEN 'rejected' ELSE 'attempts_exhausted' END
-                       WHEN 'cancelled' THEN coalesce(o.cancel_requested, 'batch_cancelled') END,
-           o.attempts, o.last_status, o.last_error,
+    SELECT o.call_id, o.batch_id, o.next, r.why, o.attempts, o.last_status, o.last_error,
            CASE WHEN o.next = 'confirmed' THEN coalesce(o.standing, o.generation) END,
            o.next <> 'confirmed' AND leafhopper.failure_cancels(o.batch_id, o.run_when)
-      FROM decided o
+      FROM decided o JOIN reasoned r USING (call_id)
      WHERE o.next NOT IN ('pending', 'in_doubt', 'parked')
        AND o.call_id NOT IN (SELECT p.call_id FROM placed p) AND o.standing_call IS DISTINCT FROM o.call_id
 ),
@@ -102,4 +107,4 @@ history AS (
     SELECT o.call_id, o.tries, clock_timestamp() - make_interval(secs => $19), $16, $10, $17, $18, $20
       FROM decided o WHERE $16 IS NOT NULL
 )
-SELECT o.next, o.standing IS NOT NULL AS stood FROM decided o
+SELECT o.next, r.why, o.standing IS NOT NULL AS stood FROM decided o JOIN reasoned r USING (call_id)

@@ -287,7 +287,8 @@ pub fn resolve(doubt: &Doubt) -> WayOut {
     // For a batch that is not open, the resend is a question: where none is better, and its answer can be undone.
     let batch_forbids = doubt.batch_closed && (can_ask || !doubt.compensated);
     if doubt.crashes >= CRASHES_UNTIL_SUSPECT {
-        WayOut::Park(ParkReason::CrashSuspect)
+        // To ask sends nothing that could bring the next instance down; what is not there is not sent again.
+        ask_or(ParkReason::CrashSuspect)
     } else if doubt.over || doubt.exists || doubt.policy != Policy::Resend || batch_forbids {
         ask_or(ParkReason::NoProbe)
     } else if doubt.spent >= doubt.max_attempts {

@@ -361,10 +361,7 @@ fn told(
             context.nudges.news.give();
         }
         state => {
-            let reason = match record.next {
-                ProbeNext::Park(reason) => Some(reason),
-                _ => None,
-            };
+            let reason = recorded.reason.as_deref();
             context.observer.emit(Observation::Moved {
                 leaf,
                 call,

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use tokio_postgres::types::Type;
 
 use super::{Row, Store, StoreError, column, int4};
-use crate::domain::{call::CallId, request::Request};
+use crate::domain::{call::CallId, decision::CRASHES_UNTIL_SUSPECT, request::Request};
 
 const LOCK_WAIT: Duration = Duration::from_millis(100);
 
@@ -67,6 +67,8 @@ pub struct ProbeRecord {
 pub struct ProbeRecorded {
     /// The state that it is in now.
     pub state: String,
+    /// Why it is in that state; free text where a person cancelled it.
+    pub reason: Option<String>,
     /// Its effect stood already, by another word than the probe's.
     pub stood: bool,
 }
@@ -185,6 +187,7 @@ impl Store {
                     (&instance, Type::TEXT),
                     (&record.alive_until, Type::FLOAT8),
                     (&cut, Type::BOOL),
+                    (&int4(CRASHES_UNTIL_SUSPECT), Type::INT4),
                 ],
             )
             .await?;
@@ -192,6 +195,7 @@ impl Store {
             .map(|row| {
                 Ok(ProbeRecorded {
                     state: column(OPERATION, row, "next")?,
+                    reason: column(OPERATION, row, "why")?,
                     stood: column(OPERATION, row, "stood")?,
                 })
             })

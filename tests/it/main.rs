@@ -58,6 +58,7 @@ mod probes;
 mod producer;
 mod queries;
 mod quiet;
+mod reasons;
 mod shutdown;
 mod state_dir;
 mod storm;

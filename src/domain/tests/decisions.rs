@@ -206,7 +206,7 @@ fn a_doubt_is_resolved_by_the_first_reason_that_holds() {
                     .map(|(_, reason)| reason);
                 let expected = match first {
                     None => WayOut::Resend,
-                    Some(reason) if reason != ParkReason::CrashSuspect && can_ask => WayOut::Ask,
+                    Some(_) if can_ask => WayOut::Ask,
                     Some(reason) => WayOut::Park(reason),
                 };
                 assert_eq!(resolve(&doubt), expected, "{doubt:?}");

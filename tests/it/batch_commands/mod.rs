@@ -53,7 +53,7 @@ async fn until_batch(
     .await
 }
 
-async fn until_finished(app: &App, batch: Uuid) {
+pub(crate) async fn until_finished(app: &App, batch: Uuid) {
     let sql = format!("SELECT state, finished_at FROM leafhopper.batch WHERE id = '{batch}'");
     until("the batch is finished", async || {
         let row = app.rows(&sql).await.pop().unwrap_or_default();
