@@ -67,6 +67,8 @@ mod storm;
 mod surface;
 mod tidy;
 mod times;
+#[cfg(feature = "otel")]
+mod traces;
 mod turns;
 mod untracked;
 mod watching;
