@@ -46,6 +46,7 @@ mod history;
 mod instruments;
 mod leaving;
 mod limits;
+mod logs;
 mod lost_commits;
 mod migrations;
 mod notifications;
