@@ -213,8 +213,8 @@ impl Observer {
                 about,
                 call.state = state,
                 call.reason = reason,
-                "call {call}, which undoes an effect of batch {batch}, is {state}{why}: the effect stands and the \
-                 teardown waits; `leafhopper batch {batch}` tells how to move it"
+                "call {call}, which undoes an effect of batch {batch}, came to nothing: {state}{why}. The effect stands, \
+                 and the teardown waits; `leafhopper batch {batch}` tells how to move it"
             ),
             ("parked", _) => say!(
                 warn,
