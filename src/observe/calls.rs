@@ -166,7 +166,7 @@ impl Observer {
         let m = &self.metrics;
         let (leaf, call) = (about.leaf, about.call);
         match how {
-            Confirmed::Recorded | Confirmed::Stood => {
+            Confirmed::Recorded | Confirmed::Stood | Confirmed::Said => {
                 m.calls_finished_total
                     .with_label_values(&[leaf, "confirmed"])
                     .inc();
