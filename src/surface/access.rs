@@ -11,7 +11,7 @@ use std::{
     time::Duration,
 };
 
-use axum::http::{HeaderMap, header, uri::Authority};
+use axum::http::{HeaderMap, HeaderName, HeaderValue, Uri, header, uri::Authority};
 use secrecy::{ExposeSecret as _, SecretString};
 use sha2::{Digest as _, Sha256};
 use subtle::ConstantTimeEq as _;
@@ -95,11 +95,17 @@ impl Access {
         Some(Sha256::digest(format!("leafhopper session\0{token}")).into())
     }
 
-    /// Whether the request names a host that is ours (RFC 9110, section 7.2).
-    pub(super) fn is_our_host(&self, headers: &HeaderMap) -> bool {
-        let Some(authority) = host(headers) else {
+    /// Whether the request names a host that is ours (RFC 9110, section 7.2), in its header and, where it has one there
+    /// too, in its target.
+    pub(super) fn is_our_host(&self, target: &Uri, headers: &HeaderMap) -> bool {
+        let in_target = target.authority().map(|named| self.is_ours(named));
+        host(headers).is_some_and(|named| self.is_ours(&named)) && in_target.unwrap_or(true)
+    }
+
+    fn is_ours(&self, authority: &Authority) -> bool {
+        if authority.as_str().contains('@') {
             return false;
-        };
+        }
         let name = authority.host().trim_matches(['[', ']']);
         match name.parse::<IpAddr>() {
             Ok(address) => !self.on_loopback || address.is_loopback(),
@@ -171,12 +177,18 @@ impl Access {
 }
 
 fn host(headers: &HeaderMap) -> Option<Authority> {
-    headers.get(header::HOST)?.to_str().ok()?.parse().ok()
+    only(headers, &header::HOST)?.to_str().ok()?.parse().ok()
+}
+
+/// The value of a header that stands there once.
+fn only<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Option<&'a HeaderValue> {
+    let mut values = headers.get_all(name).iter();
+    values.next().filter(|_| values.next().is_none())
 }
 
 /// The token of `Authorization: Bearer …` (RFC 6750, section 2.1).
 fn bearer(headers: &HeaderMap) -> Option<&str> {
-    let value = headers.get(header::AUTHORIZATION)?.to_str().ok()?;
+    let value = only(headers, &header::AUTHORIZATION)?.to_str().ok()?;
     let (scheme, token) = value.split_once(' ')?;
     scheme
         .eq_ignore_ascii_case("bearer")
@@ -186,14 +198,15 @@ fn bearer(headers: &HeaderMap) -> Option<&str> {
 
 /// Whether no page of another origin sent it. What is no browser says nothing of an origin.
 fn is_same_origin(headers: &HeaderMap) -> bool {
-    let site = headers.get("sec-fetch-site");
-    if site.is_some_and(|site| site != "same-origin" && site != "none") {
+    let mut sites = headers.get_all("sec-fetch-site").iter();
+    if sites.any(|site| site != "same-origin" && site != "none") {
         return false;
     }
-    let Some(origin) = headers.get(header::ORIGIN) else {
+    if !headers.contains_key(header::ORIGIN) {
         return true;
-    };
-    let origin = origin.to_str().unwrap_or_default();
+    }
+    let origin = only(headers, &header::ORIGIN).and_then(|origin| origin.to_str().ok());
+    let origin = origin.unwrap_or_default();
     let authority = origin
         .strip_prefix("http://")
         .or_else(|| origin.strip_prefix("https://"))
@@ -203,8 +216,6 @@ fn is_same_origin(headers: &HeaderMap) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use axum::http::HeaderName;
-
     use super::*;
 
     const HERE: IpAddr = IpAddr::V4(std::net::Ipv4Addr::LOCALHOST);
@@ -239,12 +250,22 @@ mod tests {
             ("evil.example.com", false, false),
             ("localhost.evil.example.com", false, false),
             ("", false, false),
+            ("evil@localhost", false, false),
         ] {
             let headers = headers(&[("host", host)]);
-            assert_eq!(near.is_our_host(&headers), by_near, "{host}");
-            assert_eq!(far.is_our_host(&headers), by_far, "{host}");
+            let path = Uri::from_static("/metrics");
+            assert_eq!(near.is_our_host(&path, &headers), by_near, "{host}");
+            assert_eq!(far.is_our_host(&path, &headers), by_far, "{host}");
+            // What stands in the target goes before the header (RFC 9112, section 3.2.2), so it has to be ours as well.
+            let foreign = Uri::from_static("http://evil.example.com/metrics");
+            assert!(!near.is_our_host(&foreign, &headers), "{host}");
+            let ours = Uri::from_static("http://localhost:9187/metrics");
+            assert_eq!(near.is_our_host(&ours, &headers), by_near, "{host}");
         }
-        assert!(!near.is_our_host(&HeaderMap::new()));
+        let path = Uri::from_static("/metrics");
+        assert!(!near.is_our_host(&path, &HeaderMap::new()));
+        let twice = headers(&[("host", "localhost"), ("host", "evil.example.com")]);
+        assert!(!near.is_our_host(&path, &twice));
     }
 
     #[test]
@@ -271,6 +292,13 @@ mod tests {
         }
         let plain = headers(&[token, host]);
         assert!(access.check(Right::Act, &plain, HERE, false).is_ok());
+        for (name, ours, foreign) in [
+            ("origin", "http://localhost:9187", "http://evil.example.com"),
+            ("sec-fetch-site", "same-origin", "cross-site"),
+        ] {
+            let both = headers(&[token, host, (name, ours), (name, foreign)]);
+            assert!(access.check(Right::Act, &both, HERE, true).is_err());
+        }
     }
 
     #[test]

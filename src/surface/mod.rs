@@ -138,7 +138,8 @@ const HEADERS: [(HeaderName, &str); 6] = [
 
 /// Refuses what names another host, and puts the headers on.
 async fn guard(State(surface): State<Surface>, request: Request, next: Next) -> Response {
-    let mut response = if surface.access.is_our_host(request.headers()) {
+    let ours = surface.access.is_our_host(request.uri(), request.headers());
+    let mut response = if ours {
         next.run(request).await
     } else {
         Problem::new(
