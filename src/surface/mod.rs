@@ -8,6 +8,7 @@ mod api;
 mod health;
 mod problem;
 mod server;
+mod slots;
 mod tables;
 mod tries;
 

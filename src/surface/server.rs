@@ -15,17 +15,17 @@ use hyper::{body::Incoming, server::conn::http1, service::service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::{
     net::{TcpListener, TcpStream},
-    sync::Semaphore,
+    sync::oneshot,
     time::timeout,
 };
 use tokio_util::sync::CancellationToken;
 use tower_service::Service as _;
 
-use super::problem::Problem;
+use super::{
+    problem::Problem,
+    slots::{Slot, Slots},
+};
 use crate::shutdown::Tasks;
-
-/// Connections at once; further ones wait to be accepted.
-const CONNECTIONS_MAX: usize = 256;
 
 /// A request's head has to be there within this time. A connection that waits for its next request is closed after
 /// it, too.
@@ -56,23 +56,26 @@ pub(super) async fn serve(
     tasks: &Tasks,
     end: CancellationToken,
 ) {
-    let slots = Arc::new(Semaphore::new(CONNECTIONS_MAX));
+    let slots = Slots::default();
     loop {
-        let next = async {
-            let slot = Arc::clone(&slots).acquire_owned().await;
-            (slot, listener.accept().await)
-        };
-        let (slot, accepted) = tokio::select! {
+        let next = async { (slots.room().await, listener.accept().await) };
+        let (room, accepted) = tokio::select! {
             next = next => next,
             () = end.cancelled() => return,
         };
         match accepted {
             Ok((stream, peer)) => {
-                let connection = connection(stream, peer, router.clone(), end.clone());
-                tasks.spawn("connection", async move {
-                    connection.await;
-                    drop(slot);
-                });
+                let Some(slot) = room.and_then(|room| slots.take(room, peer.ip())) else {
+                    tracing::debug!("a connection more than {}'s share is closed", peer.ip());
+                    continue;
+                };
+                let requests = Requests {
+                    router: router.clone(),
+                    peer,
+                    tasks: tasks.clone(),
+                    slot: Arc::new(slot),
+                };
+                tasks.spawn("connection", connection(stream, requests, end.clone()));
             }
             Err(error) if is_the_client_s(&error) => {}
             Err(error) => {
@@ -93,7 +96,44 @@ fn is_the_client_s(error: &io::Error) -> bool {
     )
 }
 
-async fn connection(stream: TcpStream, peer: SocketAddr, router: Router, end: CancellationToken) {
+/// The requests of one connection.
+#[derive(Clone)]
+struct Requests {
+    router: Router,
+    peer: SocketAddr,
+    tasks: Tasks,
+    slot: Arc<Slot>,
+}
+
+impl Requests {
+    /// Answers one. It goes on, and keeps the connection's place, where the client goes away meanwhile: what it has asked
+    /// of the database goes on there, too, and whoever asks and goes, again and again, must not have more of that under
+    /// way than one who waits.
+    async fn answer(self, mut request: Request<Incoming>) -> Result<Response, Gone> {
+        request.extensions_mut().insert(ConnectInfo(self.peer));
+        let (answer, answered) = oneshot::channel();
+        let Self {
+            mut router,
+            tasks,
+            slot,
+            ..
+        } = self;
+        tasks.spawn("request", async move {
+            let Ok(response) = router.call(request).await;
+            // An error means that nobody waits for it any more.
+            drop(answer.send(response));
+            drop(slot);
+        });
+        answered.await.map_err(|_panicked| Gone)
+    }
+}
+
+/// There is no answer: what was to make it has panicked, which is logged.
+#[derive(Debug, thiserror::Error)]
+#[error("there is no answer")]
+struct Gone;
+
+async fn connection(stream: TcpStream, requests: Requests, end: CancellationToken) {
     let limit = u32::try_from(TAKING_LIMIT.as_millis()).unwrap_or(u32::MAX);
     let limited = rustix::net::sockopt::set_tcp_user_timeout(&stream, limit);
     if let Err(error) = limited
@@ -103,10 +143,7 @@ async fn connection(stream: TcpStream, peer: SocketAddr, router: Router, end: Ca
         tracing::debug!("a connection without its options: {error}");
         return;
     }
-    let service = service_fn(move |mut request: Request<Incoming>| {
-        request.extensions_mut().insert(ConnectInfo(peer));
-        router.clone().call(request)
-    });
+    let service = service_fn(move |request| requests.clone().answer(request));
     let mut http = http1::Builder::new();
     http.timer(TokioTimer::new())
         .header_read_timeout(HEAD_LIMIT)

@@ -15,8 +15,11 @@ const TRIES_MAX: u32 = 10;
 /// How long a place has to wait after that.
 const WINDOW: Duration = Duration::from_mins(1);
 
-/// So many places are remembered; where there are more, all of them wait together.
+/// So many places are remembered; where there are more, those that are not wait together.
 const PLACES_MAX: usize = 4096;
+
+/// What stands for them. No connection comes from there.
+const OTHERS: IpAddr = IpAddr::V6(Ipv6Addr::UNSPECIFIED);
 
 /// Wrong tokens by where they came from.
 #[derive(Debug, Default)]
@@ -34,7 +37,7 @@ impl Tries {
     /// How long nothing from there is looked at; `None` where it is.
     pub(super) fn wait(&self, peer: IpAddr, now: Instant) -> Option<Duration> {
         let places = self.places.lock().unwrap_or_else(PoisonError::into_inner);
-        let place = places.get(&network(peer))?;
+        let place = places.get(&network(peer)).or_else(|| places.get(&OTHERS))?;
         let over = place.since + WINDOW;
         (place.failed >= TRIES_MAX)
             .then(|| over.saturating_duration_since(now))
@@ -50,7 +53,7 @@ impl Tries {
         let full = places.len() >= PLACES_MAX;
         let network = network(peer);
         let place = if full && !places.contains_key(&network) {
-            IpAddr::V6(Ipv6Addr::UNSPECIFIED)
+            OTHERS
         } else {
             network
         };
@@ -69,7 +72,7 @@ impl Tries {
 }
 
 /// One place: an IPv4 address, or the /64 that a subscriber has of IPv6 (RFC 6177).
-fn network(peer: IpAddr) -> IpAddr {
+pub(super) fn network(peer: IpAddr) -> IpAddr {
     match peer.to_canonical() {
         IpAddr::V6(address) => {
             let [a, b, c, d, ..] = address.segments();
@@ -104,12 +107,17 @@ mod tests {
     }
 
     #[test]
-    fn many_places_take_bounded_room() {
+    fn many_places_take_bounded_room_and_the_last_of_them_wait_too() {
         let tries = Tries::default();
         let now = Instant::now();
-        for n in 0..20_000_u32 {
-            tries.failed(IpAddr::V4(n.into()), now);
+        let place = |n: u32| IpAddr::V4(n.into());
+        for n in 1..20_000 {
+            tries.failed(place(n), now);
         }
+        assert!(tries.wait(place(20_000), now).is_some());
+        assert_eq!(tries.wait(place(1), now), None, "it was wrong once");
+        let later = now + WINDOW;
+        assert_eq!(tries.wait(place(20_000), later), None);
         let places = tries.places.lock().expect("not poisoned");
         assert!(places.len() <= PLACES_MAX + 1, "{}", places.len());
     }

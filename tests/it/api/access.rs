@@ -1,9 +1,10 @@
 //! Whom the API serves. Every path is taken from the document, so none can be forgotten.
 
-use std::time::Duration;
+use std::{net::SocketAddr, time::Duration};
 
 use reqwest::Method;
 use serde_json::{Value, json};
+use tokio::net::TcpSocket;
 
 use super::{Answer, Client, answers_of, send};
 use crate::harness::{Bed, sidecar::Sidecar};
@@ -296,14 +297,44 @@ async fn a_slow_or_greedy_client_is_cut_off() {
     assert_untouched(&bed).await;
 }
 
-/// More silent connections than are served at once: they hold nothing up for longer than the limit.
+/// More silent connections than are served at once, all from one place: they hold nobody up who comes from another one.
 async fn a_crowd(sidecar: &Sidecar) -> u16 {
-    let address = sidecar.url("").trim_start_matches("http://").to_owned();
+    let address: SocketAddr = sidecar
+        .url("")
+        .trim_start_matches("http://")
+        .parse()
+        .unwrap();
     let mut crowd = Vec::new();
     for _ in 0..300 {
-        crowd.push(tokio::net::TcpStream::connect(&address).await.unwrap());
+        let socket = TcpSocket::new_v4().unwrap();
+        socket.bind(([127, 0, 0, 9], 0).into()).unwrap();
+        crowd.push(socket.connect(address).await.unwrap());
     }
-    let served = tokio::time::timeout(PATIENCE, sidecar.get("/livez")).await;
+    // Less than it takes to close the first of them.
+    let served = tokio::time::timeout(Duration::from_secs(3), sidecar.get("/livez")).await;
     drop(crowd);
-    served.unwrap().0
+    served.expect("an answer while they are there").0
+}
+
+/// PostgreSQL does not notice that nobody waits for a statement any more.
+#[tokio::test]
+async fn clients_that_ask_and_go_have_no_more_statements_under_way_than_one_who_waits() {
+    let bed = Bed::new().await;
+    let sidecar = bed.sidecar("").await;
+    let client = Client::new(&sidecar);
+    client.get("/api/v1/calls").await.expect(200);
+    bed.app
+        .execute("BEGIN; LOCK TABLE leafhopper.outbox IN ACCESS EXCLUSIVE MODE")
+        .await;
+    for _ in 0..10 {
+        let request = client.request(Method::GET, "/api/v1/calls");
+        let answer = request.timeout(Duration::from_millis(200)).send().await;
+        assert!(answer.unwrap_err().is_timeout());
+    }
+    let lists = "SELECT count(*) FROM pg_stat_activity \
+                  WHERE datname = current_database() AND state = 'active' AND query LIKE '-- Ids of all calls%'";
+    let lists: i64 = bed.app.client().query_one(lists, &[]).await.unwrap().get(0);
+    assert!((1..=2).contains(&lists), "{lists}");
+    bed.app.execute("ROLLBACK").await;
+    client.get("/api/v1/calls").await.expect(200);
 }
