@@ -25,9 +25,10 @@ const LOOK_MIN: usize = 50;
 /// The states that have a row in `dispatch`.
 const LIVE: &[&str] = &["pending", "dispatching", "accepted", "in_doubt", "parked"];
 
-/// Which calls. All that is given must hold; nothing given means all.
+/// Which calls. All that is given must hold; nothing given means all. A job keeps it as JSON, and what is not understood
+/// of that is refused: without it, more calls would be meant.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize, Serialize)]
-#[serde(default)]
+#[serde(default, deny_unknown_fields)]
 pub struct Filter {
     /// These ids alone; empty means any.
     #[serde(skip_serializing_if = "Vec::is_empty")]

@@ -300,3 +300,36 @@ async fn heads_are_released_by_a_filter() {
     assert_eq!(done["done"], json!(1));
     bed.app.until_state(next, "confirmed").await;
 }
+
+/// While instances are replaced, a job may say more than the older of them can read.
+#[tokio::test]
+async fn a_job_that_is_not_understood_is_left_to_others_and_holds_no_other_up() {
+    let bed = Bed::new().await;
+    failed(&bed, 2).await;
+    bed.app
+        .execute(
+            "INSERT INTO leafhopper.job (action, filter, actor, reason, last_id) \
+             VALUES ('retry', '{\"leaf\": \"leaf\", \"narrower\": \"k9\"}', 'ada', 'a test', 2)",
+        )
+        .await;
+    let sidecar = bed.sidecar("").await;
+    let client = Client::new(&sidecar);
+    let body = json!({ "filter": { "leaf": "leaf", "key": "k2" }, "reason": "a test" });
+    let job = client.post("/api/v1/calls/retry", &body).await.expect(202);
+    let done = until_state(&client, job["id"].as_i64().unwrap(), "done").await;
+    assert_eq!(done["done"], json!(1));
+    let other = client.get("/api/v1/jobs/1").await.expect(200);
+    assert_eq!(
+        (&other["state"], &other["after_id"]),
+        (&json!("running"), &json!(0))
+    );
+    bed.app.until_state(2, "confirmed").await;
+    let untouched = client.get("/api/v1/calls/1").await.expect(200);
+    assert_eq!(untouched["state"], "failed");
+    let told = sidecar.log();
+    let told = told.iter().filter(|line| line["job.id"] == 1);
+    assert_eq!(told.count(), 1, "{:?}", sidecar.log());
+    let end = json!({ "reason": "nobody understands it" });
+    let ended = client.post("/api/v1/jobs/1/cancel", &end).await;
+    assert_eq!(ended.expect(200)["state"], "cancelled");
+}

@@ -6,6 +6,8 @@
 
 mod step;
 
+pub use step::{Step, Steps};
+
 use std::time::Duration;
 
 use serde::Serialize;

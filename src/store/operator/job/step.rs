@@ -40,6 +40,15 @@ pub struct Step {
     pub last: bool,
 }
 
+/// What became of a look at all jobs that run.
+#[derive(Debug, Default)]
+pub struct Steps {
+    /// What was done.
+    pub taken: Vec<Step>,
+    /// Jobs that this program can't read, as those of a newer one: they are left to others.
+    pub left: Vec<(i64, StoreError)>,
+}
+
 /// A job that runs.
 #[derive(Debug)]
 struct Job {
@@ -114,20 +123,26 @@ impl Store {
     ///
     /// # Errors
     /// The database did not answer.
-    pub async fn work_on_jobs(&self) -> Result<Vec<Step>, StoreError> {
+    pub async fn work_on_jobs(&self) -> Result<Steps, StoreError> {
         let sql = include_str!("../../../../sql/queries/job_running.sql");
         let rows = self
             .query("look for jobs", sql, &[(&JOBS, Type::INT8)])
             .await?;
-        let mut steps = Vec::new();
+        let mut steps = Steps::default();
         for row in &rows {
-            let job = Job::read(row)?;
+            let job = match Job::read(row).and_then(|job| job.change().map(drop).and(Ok(job))) {
+                Ok(job) => job,
+                Err(flaw) => {
+                    steps.left.push((column(WORK, row, "id")?, flaw));
+                    continue;
+                }
+            };
             match self.work_on(&job).await {
-                Ok(step) => steps.extend(step),
+                Ok(step) => steps.taken.extend(step),
                 // The same again would fail again: a right that is missing, a fault of the server's.
                 Err(error) if error.is_refusal() && !error.is_contention() => {
                     self.fail_job(job.id, &error).await?;
-                    steps.push(Step {
+                    steps.taken.push(Step {
                         job: job.id,
                         last: true,
                     });
