@@ -1,6 +1,6 @@
 //! `--watch`: a list again and again, until it is interrupted.
 
-use std::time::Duration;
+use std::{pin::pin, time::Duration};
 
 use clap::Args;
 
@@ -34,21 +34,29 @@ impl WatchArgs {
         let Some(seconds) = self.watch else {
             return list(out).await;
         };
+        // One wait for all rounds: a signal that comes while a list is under way is not lost.
+        let mut interrupted = pin!(tokio::signal::ctrl_c());
         loop {
             if out.is_terminal() {
                 // Clears the screen (ECMA-48: ED, CUP).
                 write!(out.out, "\u{1b}[2J\u{1b}[H")?;
             }
-            if let Err(error) = list(out).await {
-                if !error.is::<StoreError>() {
-                    return Err(error);
+            let listed = tokio::select! {
+                biased;
+                signal = &mut interrupted => return Ok(signal?),
+                listed = list(out) => listed,
+            };
+            match listed {
+                Ok(()) => {}
+                Err(error) if error.is::<StoreError>() => {
+                    writeln!(out.err, "{error}; trying again")?
                 }
-                writeln!(out.err, "{error:#}; trying again")?;
+                Err(error) => return Err(error),
             }
             out.out.flush()?;
             tokio::select! {
+                signal = &mut interrupted => return Ok(signal?),
                 () = tokio::time::sleep(Duration::from_secs(seconds)) => {}
-                interrupted = tokio::signal::ctrl_c() => return Ok(interrupted?),
             }
         }
     }

@@ -2,12 +2,12 @@
 
 use tokio_postgres::error::{DbError, SqlState};
 
-/// A fault of the database or the way to it. `Display` names the operation and the server's message.
+/// A fault of the database or the way to it. `Display` names the operation and the server's message: the whole chain of
+/// causes, so that there is none behind it for others to say once more.
 #[derive(Debug, thiserror::Error)]
 #[error("{operation}: {}", describe(.cause))]
 pub struct StoreError {
     operation: &'static str,
-    #[source]
     pub(super) cause: Cause,
 }
 

@@ -4,6 +4,7 @@
 use std::{
     io::{BufRead as _, BufReader},
     process::Command,
+    time::Duration,
 };
 
 use rustix::process::{Pid, Signal, kill_process};
@@ -11,7 +12,11 @@ use serde_json::{Value, json};
 
 use crate::{
     commands::{stderr, stdout},
-    harness::{Bed, app::keyed},
+    harness::{
+        Bed,
+        app::keyed,
+        wait::{until, until_within},
+    },
 };
 
 /// Nothing of it but the database can be used: an unknown key, no URL, a secret that is not there.
@@ -42,8 +47,27 @@ async fn a_watched_list_shows_what_changes_until_it_is_interrupted_whatever_is_w
         .await;
     assert!(cancelled.status.success(), "{cancelled:?}");
     while next()[0]["state"] != json!("cancelled") {}
+    // The interrupt comes while a list is under way, and the database does not answer it.
+    let lock = "BEGIN; LOCK TABLE leafhopper.outbox IN ACCESS EXCLUSIVE MODE";
+    bed.app.execute(lock).await;
+    until("a list waits for the lock", async || {
+        let sql =
+            "SELECT 1 FROM pg_locks WHERE relation = 'leafhopper.outbox'::regclass AND NOT granted";
+        let waiting = bed.app.rows(sql).await;
+        if waiting.is_empty() {
+            Err(waiting)
+        } else {
+            Ok(())
+        }
+    })
+    .await;
     kill_process(Pid::from_child(&watch), Signal::INT).unwrap();
-    assert!(watch.wait().unwrap().success());
+    let ended = until_within(Duration::from_secs(5), "it has ended", async || {
+        watch.try_wait().unwrap().ok_or("it watches on")
+    })
+    .await;
+    assert!(ended.success(), "{ended}");
+    bed.app.execute("ROLLBACK").await;
 
     for arguments in [
         &["show", &id.to_string()] as &[&str],
