@@ -176,7 +176,8 @@ retry :: {"reason": "why", "filter": {"state": "parked"}} :: filter.state: this 
 retry :: {"reason": "why", "filter": {"key": "\u0000"}} :: NUL
 retry :: {"reason": "why", "filter": {"leaf": "a"}, "spread": "soon"} :: spread: "soon" is not a duration
 retry :: {"reason": "why", "filter": {"leaf": "a"}, "spread": "30d"} :: at most seven days
-cancel :: {"reason": "why", "filter": {"leaf": "a"}, "spread": "1m"} :: spread goes with what is sent again
+cancel :: {"reason": "why", "filter": {"leaf": "a"}, "spread": "1m"} :: unknown field `spread`, expected one of `filter`
+resolve :: {"reason": "why", "filter": {"leaf": "a"}, "as": "waive", "spread": "1m"} :: spread goes with
 resolve :: {"reason": "why", "filter": {"leaf": "a"}, "as": "waive"} :: filter.state: this action is for calls that are parked or failed
 "#;
 
