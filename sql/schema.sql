@@ -484,11 +484,11 @@ BEGIN
     RETURN (SELECT b.state FROM leafhopper.batch b WHERE b.id = batch);
 END $$;
 
-CREATE FUNCTION leafhopper.standing(leaf text, key text) RETURNS TABLE(generation integer, call_id bigint)
+CREATE FUNCTION leafhopper.standing(leaf text, key text) RETURNS TABLE(generation integer, call_id bigint, source text)
     LANGUAGE sql ROWS 1
     SET search_path TO 'pg_catalog', 'pg_temp'
     AS $$
-    SELECT r.generation, r.call_id FROM leafhopper.result r
+    SELECT r.generation, r.call_id, r.source FROM leafhopper.result r
      WHERE r.leaf = standing.leaf AND r.key = standing.key AND r.undone_at IS NULL
      ORDER BY r.generation DESC LIMIT 1
 $$;
@@ -689,6 +689,7 @@ CREATE TABLE leafhopper.dispatch (
     state text DEFAULT 'pending'::text NOT NULL,
     held text,
     due_at timestamp with time zone,
+    deferred_since timestamp with time zone,
     enqueued_at timestamp with time zone NOT NULL,
     attempts integer DEFAULT 0 NOT NULL,
     tries integer DEFAULT 0 NOT NULL,
@@ -974,7 +975,8 @@ CREATE VIEW leafhopper.call AS
                   WHERE (a.leaves ? d.leaf)))) THEN true
                 ELSE ((GREATEST(d.due_at, d.enqueued_at) < (now() - ( SELECT stuck_after.value
                    FROM stuck_after))) OR ((d.tries > 0) AND (d.first_claimed_at < (now() - ( SELECT stuck_after.value
-                   FROM stuck_after)))))
+                   FROM stuck_after)))) OR COALESCE((d.deferred_since < (now() - ( SELECT stuck_after.value
+                   FROM stuck_after))), false))
             END
             ELSE NULL::boolean
         END, false) AS stuck

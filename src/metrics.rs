@@ -181,6 +181,8 @@ metrics! {
     database_errors_total: IntCounter [] &[];
     /// Whether the last renewal of the lease succeeded.
     database_up: IntGauge [] &[];
+    /// Whether the database is another one than it was, so that nothing is sent until a person says how to go on.
+    database_changed: IntGauge [] &[];
     /// Whether notifications arrive; without them polling finds work.
     listening: IntGauge [] &[];
     /// Whether the last reload was refused.

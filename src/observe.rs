@@ -312,7 +312,7 @@ impl Observer {
     fn confirmed(&self, leaf: &str, call: CallId, how: Confirmed) {
         let m = &self.metrics;
         match how {
-            Confirmed::Recorded | Confirmed::Stood => {
+            Confirmed::Recorded | Confirmed::Stood | Confirmed::Said => {
                 m.calls_finished_total
                     .with_label_values(&[leaf, "confirmed"])
                     .inc();

@@ -157,6 +157,7 @@ CREATE TABLE leafhopper.dispatch (
     held             text,
     -- NULL: due since it was enqueued ("fresh"). In doubt: when it is looked at next.
     due_at           timestamptz,
+    deferred_since   timestamptz, -- it was due, and there was no credential for it: due_at was put off since
     enqueued_at      timestamptz NOT NULL,
     -- What is spent of max_attempts, and every claim ever made; the latter numbers the attempts.
     attempts         integer     NOT NULL DEFAULT 0,
@@ -173,8 +174,7 @@ CREATE TABLE leafhopper.dispatch (
     first_claimed_at timestamptz,
     give_up_at       timestamptz,
     in_doubt_since   timestamptz,
-    -- In doubt and to be resolved by sending the same request again.
-    resend           boolean     NOT NULL DEFAULT false,
+    resend           boolean     NOT NULL DEFAULT false, -- in doubt and to be resolved by sending the same request again
     -- Its batch is cancelled: the resend is the question whether it was executed. What it confirms is undone.
     resend_asks      boolean     NOT NULL DEFAULT false,
     -- The leaf has said that the effect exists, without showing it.

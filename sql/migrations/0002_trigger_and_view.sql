@@ -138,9 +138,10 @@ $$;
 
 -- The standing result of a key. VOLATILE, so that it looks with a snapshot of its own: a statement that has
 -- locked a call's row sees what was confirmed until then (PostgreSQL, chapter 38.7).
-CREATE FUNCTION leafhopper.standing(leaf text, key text) RETURNS TABLE (generation integer, call_id bigint)
+CREATE FUNCTION leafhopper.standing(leaf text, key text)
+RETURNS TABLE (generation integer, call_id bigint, source text)
 LANGUAGE sql VOLATILE ROWS 1 SET search_path = pg_catalog, pg_temp AS $$
-    SELECT r.generation, r.call_id FROM leafhopper.result r
+    SELECT r.generation, r.call_id, r.source FROM leafhopper.result r
      WHERE r.leaf = standing.leaf AND r.key = standing.key AND r.undone_at IS NULL
      ORDER BY r.generation DESC LIMIT 1
 $$;
@@ -260,6 +261,7 @@ SELECT o.id, o.leaf, o.key, o.method, o.path, o.headers, o.body, o.body_raw, o.c
                     WHEN NOT EXISTS (SELECT FROM alive a WHERE a.leaves ? d.leaf) THEN true
                     ELSE greatest(d.due_at, d.enqueued_at) < now() - (SELECT value FROM stuck_after)
                       OR (d.tries > 0 AND d.first_claimed_at < now() - (SELECT value FROM stuck_after))
+                      OR coalesce(d.deferred_since < now() - (SELECT value FROM stuck_after), false)
                END
        END, false) AS stuck
   FROM leafhopper.outbox o

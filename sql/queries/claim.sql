@@ -153,6 +153,7 @@ put_off AS (
            due_at = CASE s.verdict WHEN 'defer' THEN clock_timestamp() + make_interval(secs => $10)
                                    WHEN 'doubt' THEN clock_timestamp()
                                    ELSE d.due_at END,
+           deferred_since = CASE WHEN s.verdict = 'defer' THEN coalesce(d.deferred_since, clock_timestamp()) END,
            state = CASE WHEN s.verdict = 'doubt' THEN 'in_doubt' ELSE d.state END,
            in_doubt_since = CASE WHEN s.verdict = 'doubt' THEN clock_timestamp() ELSE d.in_doubt_since END,
            alive_until = CASE WHEN s.verdict = 'doubt' THEN clock_timestamp() ELSE d.alive_until END,
@@ -171,7 +172,7 @@ taken AS (
            tries = d.tries + 1,
            first_claimed_at = coalesce(d.first_claimed_at, clock_timestamp()),
            give_up_at = coalesce(d.give_up_at, clock_timestamp() + t.give_up),
-           resend = false, reason = NULL
+           resend = false, reason = NULL, deferred_since = NULL
       FROM turn t
      WHERE d.call_id = t.call_id AND t.place <= t.slots
     RETURNING d.call_id, d.leaf, d.key, d.ordering_key, d.tries, d.attempts,

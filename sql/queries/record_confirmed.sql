@@ -113,6 +113,9 @@ freed AS (
 SELECT i.call_id,
        CASE WHEN p.call_id IS NOT NULL OR (i.call_id, i.attempt) IN (SELECT k.call_id, k.attempt FROM known k)
                 THEN 'recorded'
+            -- Its only request is what the app, or a person, had heard of already.
+            WHEN o.call_id IS NOT NULL AND i.attempt = 1
+                 AND (SELECT t.source FROM leafhopper.standing(o.leaf, o.key) t) IN ('application', 'operator') THEN 'said'
             WHEN o.call_id IS NOT NULL THEN 'stood'
             WHEN s.call_id IS NOT NULL OR e.call_id IS NOT NULL AND l.call_id IS NULL THEN 'locked'
             ELSE 'again' END AS outcome

@@ -49,7 +49,8 @@ WITH alive AS MATERIALIZED (
            count(*) FILTER (WHERE CASE d.state
                WHEN 'in_doubt' THEN d.in_doubt_since < (SELECT s.since FROM stuck s)
                WHEN 'pending' THEN greatest(d.due_at, d.enqueued_at) < (SELECT s.since FROM stuck s)
-                                OR (d.tries > 0 AND d.first_claimed_at < (SELECT s.since FROM stuck s)) END) AS long
+                                OR (d.tries > 0 AND d.first_claimed_at < (SELECT s.since FROM stuck s))
+                                OR coalesce(d.deferred_since < (SELECT s.since FROM stuck s), false) END) AS long
       FROM leafhopper.dispatch d
      WHERE NOT (d.state = 'pending' AND d.held IS NULL AND d.due_at IS NULL
                 AND d.tries = 0 AND d.credential IS NULL AND d.batch_id IS NULL)

@@ -50,6 +50,8 @@ pub enum Confirmed {
     Recorded,
     /// A result stood already; the call ends as confirmed, this answer is kept as history.
     Stood,
+    /// The same, and the result is the word of the app or of a person for the only request that was ever sent.
+    Said,
     /// The call was final; this answer is kept as history.
     Again,
     /// Another transaction holds the call: again.
@@ -177,6 +179,7 @@ impl Store {
                 let outcome = match column::<&str>(OPERATION, row, "outcome")? {
                     "recorded" => Confirmed::Recorded,
                     "stood" => Confirmed::Stood,
+                    "said" => Confirmed::Said,
                     "locked" => Confirmed::Locked,
                     _ => Confirmed::Again,
                 };

@@ -48,6 +48,9 @@ async fn metrics(State(surface): State<Surface>) -> Response {
         Ok(Err(error)) => context.failed(&error),
         Err(_elapsed) => metrics.database_up.set(0),
     }
+    metrics
+        .database_changed
+        .set(i64::from(!context.may_go_on()));
     for lane in context.lanes.all() {
         let leaf = [lane.name.as_str()];
         metrics

@@ -320,7 +320,7 @@ async fn nothing_is_forgotten_while_a_call_of_the_key_is_open() {
         .waits_before_the_answer(&gate)
         .answers(201);
     let config = bed.config(KEYED).leaf("plain", &bed.leaf.url(), "");
-    let _sidecar = config.start().await;
+    let sidecar = config.start().await;
     let flight = bed.app.insert(with_key("flight")).await;
     let doubt = bed.app.insert(with_key("doubt")).await;
     gate.until_arrived(1).await;
@@ -343,6 +343,10 @@ async fn nothing_is_forgotten_while_a_call_of_the_key_is_open() {
     forget(&bed.app, "flight").await.unwrap_err();
     gate.open();
     bed.app.until_state(flight, "confirmed").await;
+    // The answer to the only request is what the app had heard of: no second effect to alert anybody of.
+    let labels = ["class=\"confirmed_again\""];
+    let again = sidecar.metric("leafhopper_attempts_total", &labels).await;
+    assert!(again < 0.5, "{again}");
     assert_eq!(forget(&bed.app, "flight").await, Ok(()));
 }
 

@@ -13,6 +13,7 @@
 
 mod harness;
 
+mod alerts;
 mod answers;
 mod api;
 mod app_role;
@@ -59,6 +60,7 @@ mod producer;
 mod queries;
 mod quiet;
 mod reasons;
+mod runbook;
 mod shutdown;
 mod state_dir;
 mod storm;

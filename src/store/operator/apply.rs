@@ -25,7 +25,7 @@ pub(super) struct Applied {
 /// The attempts of calls that are locked.
 pub(super) type Attempts = Vec<(CallId, u32)>;
 
-/// As [`Store::lock`], in a transaction that has begun.
+/// As `Store::lock`, in a transaction that has begun.
 pub(super) async fn lock_further(
     transaction: &Transaction,
     by: &By,

@@ -164,6 +164,7 @@ async fn every_metric_is_there_from_the_start() {
         "record_batch_size_bucket",
         "database_errors_total",
         "database_up",
+        "database_changed",
         "instances",
         "config_reload_failed",
     ] {

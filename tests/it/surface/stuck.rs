@@ -25,6 +25,7 @@ async fn what_is_stuck_is_said_to_be() {
             "retry = { initial = \"50ms\", max = \"50ms\" }",
         )
         .leaf("paused", &bed.leaf.url(), "")
+        .leaf("customers", &bed.leaf.url(), "")
         .dispatch("lease = \"2s\"\nstuck_after = \"1s\"");
     let sidecar = config.start().await;
     bed.app
@@ -38,9 +39,16 @@ async fn what_is_stuck_is_said_to_be() {
         let follow_up = call(leaf).set("run_when", "batch_settled").batch(batch);
         bed.app.insert(follow_up).await;
     }
+    // What is put off for want of a credential is no less due for that.
+    let customer = call("customers").set("credential", "customer-7");
+    ids.push(bed.app.insert(customer).await);
     assert_eq!(bed.app.call(ids[0]).await["stuck"], json!(false));
     // The breaker opens after five connections in a row that failed.
-    let reasons = [("leaf", "breaker_open"), ("paused", "leaf_paused")];
+    let reasons = [
+        ("leaf", "breaker_open"),
+        ("paused", "leaf_paused"),
+        ("customers", "credential_unknown"),
+    ];
     for (id, (leaf, reason)) in ids.into_iter().zip(reasons) {
         until("it is stuck", async || {
             let call = bed.app.call(id).await;
@@ -60,7 +68,7 @@ async fn what_is_stuck_is_said_to_be() {
             .metric("leafhopper_oldest_due_age_seconds", &labels[..1])
             .await;
         // What is tried again and again is due only now and then.
-        assert!(leaf == "leaf" || age > 0.9, "{age}");
+        assert!(leaf != "paused" || age > 0.9, "{age}");
     }
 }
 
