@@ -8,7 +8,7 @@ use std::{
 };
 
 use anyhow::Context as _;
-use tokio::net::TcpListener;
+use tokio::{net::TcpListener, time::Instant};
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
@@ -24,7 +24,12 @@ use crate::{
         migrate::{self, MigrateError},
     },
     surface,
+    telemetry::Telemetry,
 };
+
+/// What is left of `shutdown_grace` is the time to export the last spans in, within these limits.
+const SPANS_AT_LEAST: Duration = Duration::from_secs(1);
+const SPANS_AT_MOST: Duration = Duration::from_secs(5);
 
 /// Connections of the HTTP surface for people, beside the engine's; a scrape has one more.
 const PEOPLE_CONNECTIONS: usize = 2;
@@ -96,7 +101,8 @@ pub async fn run(setup: Setup, env: Env<'static>) -> anyhow::Result<Ended> {
         stop.clone(),
         recorder,
     );
-    let context = Arc::new(context.noting(begun));
+    let telemetry = Telemetry::start(env, context.identity.id);
+    let context = Arc::new(context.noting(begun).traced(telemetry));
 
     let stores = surface::Stores {
         scrapes: Store::new(url.clone(), 1)?,
@@ -119,28 +125,43 @@ pub async fn run(setup: Setup, env: Env<'static>) -> anyhow::Result<Ended> {
         _ = stop_asked(&mut signals) => return Ok(Ended::Clean),
     }
     let engine = Engine::start(Arc::clone(&context), recordings, Some(direct), stop);
-    tracing::info!(leaves = ?context.lanes.names(), "dispatching");
+    tracing::info!(leaves = context.lanes.names().join(", "), "dispatching");
     tokio::select! {
         () = until_stopped(&mut signals, &context, &engine, setup, env) => {}
         () = surface.broken() => {}
     }
 
-    let grace = context.dispatch().shutdown_grace;
-    tracing::info!("stopping: {} calls are under way", context.held.len());
-    let drained = async {
-        let clean = engine.drain(grace).await;
-        // Until here it says how the stop goes on.
-        surface_end.cancel();
-        drop(tokio::time::timeout(ANSWERS_GRACE, surface.join()).await);
-        clean
-    };
     tokio::select! {
-        clean = drained => Ok(if clean { Ended::Clean } else { Ended::Doubts }),
+        clean = drain(&context, engine, &surface, &surface_end) => Ok(if clean { Ended::Clean } else { Ended::Doubts }),
         () = stop_asked(&mut signals) => {
             tracing::warn!("told to stop a second time: the calls under way are left in doubt");
             Ok(Ended::AtOnce)
         }
     }
+}
+
+/// Ends what is under way, within `shutdown_grace` where that is possible. `true` where nothing had to be left.
+async fn drain(
+    context: &Context,
+    engine: Engine,
+    surface: &Tasks,
+    surface_end: &CancellationToken,
+) -> bool {
+    let grace = context.dispatch().shutdown_grace;
+    let calls = context.held.len();
+    tracing::info!(calls, "stopping: {calls} calls are under way");
+    let begun = Instant::now();
+    let clean = engine.drain(grace).await;
+    // Until here it says how the stop goes on.
+    surface_end.cancel();
+    let answered = async { drop(tokio::time::timeout(ANSWERS_GRACE, surface.join()).await) };
+    // The spans of what did not end in time are those that somebody will look for.
+    let left = grace.saturating_sub(begun.elapsed());
+    let exported = context
+        .telemetry
+        .end(left.clamp(SPANS_AT_LEAST, SPANS_AT_MOST));
+    tokio::join!(answered, exported);
+    clean
 }
 
 fn identity() -> Identity {
@@ -321,7 +342,8 @@ fn reload(
     }
     context.nudges.members.give();
     context.nudges.work.give();
-    tracing::info!(leaves = ?context.lanes.names(), "the configuration was read again");
+    let leaves = context.lanes.names().join(", ");
+    tracing::info!(leaves, "the configuration was read again");
     Ok(config)
 }
 

@@ -22,3 +22,4 @@ mod step;
 pub mod store;
 mod suggest;
 mod surface;
+mod telemetry;

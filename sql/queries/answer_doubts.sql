@@ -8,8 +8,9 @@
 WITH answered AS MATERIALIZED (
     SELECT d.* FROM unnest($1::text[]) AS w (leaf)
      CROSS JOIN LATERAL (
-        SELECT x.call_id, x.leaf, x.key AS excludes, x.ordering_key, x.batch_id, x.attempts, x.last_status,
-               x.last_error, r.generation, r.call_id AS owner
+        SELECT x.call_id, x.leaf, x.key AS excludes, x.ordering_key, x.batch_id, x.undoes, x.attempts, x.last_status,
+               x.last_error, r.generation, r.call_id AS owner,
+               o.meta ->> 'traceparent' AS traceparent, o.meta ->> 'tracestate' AS tracestate
           FROM leafhopper.dispatch x
           JOIN leafhopper.outbox o ON o.id = x.call_id
           -- The call's own key: a compensation's row holds the key of the effect that it undoes.
@@ -35,4 +36,5 @@ waiting AS MATERIALIZED (
 freed AS (
     UPDATE leafhopper.dispatch d SET held = NULL FROM waiting w WHERE d.call_id = w.call_id
 )
-SELECT a.call_id, a.leaf, a.ordering_key FROM answered a
+SELECT a.call_id, a.leaf, a.ordering_key, a.batch_id, a.undoes IS NOT NULL AS compensates, a.traceparent, a.tracestate
+  FROM answered a

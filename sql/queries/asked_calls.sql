@@ -4,8 +4,9 @@
 -- Locks:       none
 -- Repeatable:  yes
 -- $1 int8[] call ids
-SELECT o.id, o.key, o.method, o.path, o.body::text, o.body_raw, o.credential, o.ordering_key,
-       o.undoes IS NOT NULL AS compensates, u.probe::text, o.meta ->> 'traceparent' AS traceparent,
+SELECT o.id, o.key, o.method, o.path, o.body::text, o.body_raw, o.credential, o.ordering_key, o.batch_id,
+       o.undoes IS NOT NULL AS compensates, u.probe::text,
+       o.meta ->> 'traceparent' AS traceparent, o.meta ->> 'tracestate' AS tracestate,
        -- What templates and expressions see.
        jsonb_build_object('id', u.id, 'key', u.key, 'method', u.method, 'path', u.path, 'body', u.body,
                           'batch_id', u.batch_id, 'ordering_key', u.ordering_key, 'meta', u.meta)::text AS seen

@@ -6,7 +6,8 @@
 -- $1 text[] leaves   $2 int4 at most so many of each   $3 float8[] timeout, s   $4 float8[] window, s, or NULL
 SELECT d.call_id, d.leaf, o.method, d.tries, d.attempts, d.crashes, o.max_attempts,
        coalesce(u.probe, o.probe) IS NOT NULL AS has_probe, o.compensate IS NOT NULL AS compensated,
-       d.exists_said, d.probes, d.credential,
+       d.exists_said, d.probes, d.credential, d.batch_id, d.undoes IS NOT NULL AS compensates,
+       o.meta ->> 'traceparent' AS traceparent, o.meta ->> 'tracestate' AS tracestate,
        EXISTS (SELECT FROM leafhopper.leaf_control c WHERE c.leaf = d.leaf AND c.paused) AS paused,
        greatest(extract(epoch FROM clock_timestamp() - d.in_doubt_since), 0)::float8 AS in_doubt_for,
        extract(epoch FROM clock_timestamp() - d.alive_until)::float8 AS since_alive,

@@ -1,6 +1,6 @@
 -- End waiting calls whose deadline has passed (expired) or that were tried for too long (failed, gave_up).
 -- Caller:      store/sweep.rs, from engine/expirer.rs; for every leaf, known or not, paused or not
--- Index:       dispatch_ends, batch_pkey
+-- Index:       dispatch_ends, batch_pkey, outbox_pkey
 -- Locks:       the ended rows; skips rows that another transaction holds
 -- What was pending when the database lost commits may have been executed: it is asked about first.
 -- Repeatable:  yes
@@ -36,7 +36,7 @@ ended AS (
            CASE WHEN e.deadline <= clock_timestamp() THEN NULL ELSE 'gave_up' END,
            e.attempts, e.last_status, e.last_error, leafhopper.failure_cancels(e.batch_id, e.run_when)
       FROM due e
-    RETURNING call_id, state
+    RETURNING call_id, state, reason
 ),
 held_order AS (
     INSERT INTO leafhopper.order_hold (leaf, ordering_key, head)
@@ -45,5 +45,6 @@ held_order AS (
      WHERE e.ordering_key IS NOT NULL AND (e.held IS NULL OR e.held = 'key')
     ON CONFLICT DO NOTHING
 )
-SELECT e.call_id, e.leaf, n.state, e.ordering_key, e.batch_id IS NOT NULL AS in_batch
-  FROM due e JOIN ended n USING (call_id)
+SELECT e.call_id, e.leaf, n.state, n.reason, e.ordering_key, e.batch_id, e.undoes IS NOT NULL AS compensates,
+       o.meta ->> 'traceparent' AS traceparent, o.meta ->> 'tracestate' AS tracestate
+  FROM due e JOIN ended n USING (call_id) JOIN leafhopper.outbox o ON o.id = e.call_id

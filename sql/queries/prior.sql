@@ -14,7 +14,7 @@ SELECT o.id, o.key, o.method, o.path, o.headers::text, o.body::text, o.body_raw,
                    WHERE x.leaf = o.leaf AND x.key = o.key AND a.class = 'failed' AND a.status IS NOT NULL)
             ELSE 0 END AS refusals,
        coalesce(u.probe, o.probe) IS NOT NULL AS has_probe, o.undoes IS NOT NULL AS compensates,
-       o.batch_id IS NOT NULL AS in_batch, o.meta ->> 'traceparent' AS traceparent,
+       o.batch_id, o.meta ->> 'traceparent' AS traceparent, o.meta ->> 'tracestate' AS tracestate,
        r.generation, r.undone, r.request_hash, r.being_undone_by,
        -- Since when no request that made or undid the generation before can arrive; negative where that is ahead.
        CASE WHEN r.undone THEN extract(epoch FROM clock_timestamp() - greatest(r.alive_until, (

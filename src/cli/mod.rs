@@ -59,8 +59,8 @@ pub struct Cli {
     )]
     pub log_format: Option<log::Format>,
 
-    /// What is logged: a level (error, warn, info, debug, trace), or target=level,… as in `RUST_LOG`;
-    /// info for run and demo, else warn.
+    /// What is logged: a level of leafhopper's own lines (error, warn, info, debug, trace), or target=level,…
+    /// as in `RUST_LOG`; info for run and demo, else warn.
     #[arg(
         long,
         global = true,
@@ -151,20 +151,22 @@ pub fn main() -> ExitCode {
     let mut stdout = io::BufWriter::new(io::stdout());
     let mut stderr = io::stderr();
     let mut out = Out::process(&mut stdout, &mut stderr);
-    let result = log::start(cli.log_format, &level)
-        .map_err(|problem| Usage(problem).into())
-        .and_then(|()| {
-            let runtime = tokio::runtime::Runtime::new()?;
-            let exit = runtime.block_on(execute(cli, &mut out));
-            // A look-up of a name can't be cut short; nobody waits for one that is no longer wanted.
-            runtime.shutdown_background();
-            let exit = exit?;
-            out.out.flush()?;
-            Ok(exit)
-        });
+    let runs = matches!(cli.command, Command::Run(_));
+    let log = log::start(cli.log_format, &level);
+    // Who reads a sidecar's log by a machine finds there, too, why it did not start.
+    let logged = runs && log == Ok(log::Format::Json);
+    let result = log.map_err(|problem| Usage(problem).into()).and_then(|_| {
+        let runtime = tokio::runtime::Runtime::new()?;
+        let exit = runtime.block_on(execute(cli, &mut out));
+        // A look-up of a name can't be cut short; nobody waits for one that is no longer wanted.
+        runtime.shutdown_background();
+        let exit = exit?;
+        out.out.flush()?;
+        Ok(exit)
+    });
     ExitCode::from(match result {
         Ok(exit) => exit,
-        Err(error) => complain(&mut out, &error),
+        Err(error) => complain(&mut out, &error, logged),
     })
 }
 
@@ -197,12 +199,17 @@ pub async fn execute(cli: Cli, out: &mut Out<'_>) -> anyhow::Result<u8> {
 }
 
 /// Says what went wrong, in one place. Gives the exit code.
-fn complain(out: &mut Out<'_>, error: &anyhow::Error) -> u8 {
+fn complain(out: &mut Out<'_>, error: &anyhow::Error, logged: bool) -> u8 {
     let broken_pipe = error
         .downcast_ref::<io::Error>()
         .is_some_and(|error| error.kind() == io::ErrorKind::BrokenPipe);
     if broken_pipe {
         return 0;
+    }
+    let code = if error.is::<Usage>() { 2 } else { 1 };
+    if logged && tracing::enabled!(tracing::Level::ERROR) {
+        tracing::error!("{}", chain(error));
+        return code;
     }
     let mark = if out.colours {
         out.paint(Colour::Red, "error:")
@@ -212,7 +219,7 @@ fn complain(out: &mut Out<'_>, error: &anyhow::Error) -> u8 {
     // What was printed before belongs above it. A stream that is gone can't be complained to.
     let _gone = out.out.flush();
     let _gone = writeln!(out.err, "{mark} {}", chain(error));
-    if error.is::<Usage>() { 2 } else { 1 }
+    code
 }
 
 /// The whole chain in one line. A cause that its error's text repeats already is left out.

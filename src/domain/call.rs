@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use super::request::Request;
+use uuid::Uuid;
+
+use super::{request::Request, trace::Trace};
 
 /// `outbox.id`
 pub type CallId = i64;
@@ -40,8 +42,10 @@ pub struct Claimed {
     pub has_probe: bool,
     /// It undoes an effect.
     pub compensates: bool,
-    /// It belongs to a batch.
-    pub in_batch: bool,
+    /// The batch that it belongs to.
+    pub batch: Option<Uuid>,
+    /// Where it stands in its caller's trace.
+    pub trace: Option<Trace>,
     /// What stands for this effect already.
     pub prior: Option<Prior>,
     /// Which generation of the effect this call would make.

@@ -46,6 +46,7 @@ pub mod probe;
 pub mod request;
 pub mod schedule;
 pub mod template;
+pub mod trace;
 
 #[cfg(test)]
 mod tests;

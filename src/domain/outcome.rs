@@ -65,9 +65,11 @@ impl Rules {
         let values = serde_json::json!({ "response": probe::response(answer) });
         match template::evaluate(expression, &values) {
             Ok(None) => Ok(None),
-            Ok(Some(value)) => serde_json::from_value(value.clone())
-                .map(Some)
-                .map_err(|_not_one| format!("verdict: {value} is no class")),
+            // The value may be a piece of the body, which is shown nowhere.
+            Ok(Some(value)) => serde_json::from_value(value).map(Some).map_err(|_not_one| {
+                "verdict: its value is none of confirmed, retry, in_doubt, exists, failed"
+                    .to_owned()
+            }),
             Err(flaw) => Err(format!("verdict: {flaw}")),
         }
     }

@@ -37,6 +37,24 @@ pub enum Verdict {
     Unaskable(String),
 }
 
+impl Verdict {
+    /// The word for it in metrics, logs and traces.
+    #[must_use]
+    pub fn as_str(&self) -> &'static str {
+        match self {
+            Self::Found { .. } => "found",
+            Self::Absent | Self::Unmatched => "absent",
+            Self::Unclear { .. } | Self::Unaskable(_) => "unclear",
+        }
+    }
+
+    /// Whether the leaf has said what it was asked.
+    #[must_use]
+    pub fn is_clear(&self) -> bool {
+        !matches!(self, Self::Unclear { .. } | Self::Unaskable(_))
+    }
+}
+
 /// The body of an adopted confirmation.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Body {

@@ -21,8 +21,6 @@ pub struct Request {
     pub idempotency: Option<(String, String)>,
     /// Which of the leaf's credentials; `None` for the leaf's own auth.
     pub credential: Option<String>,
-    /// `traceparent` of the W3C Trace Context, where the row carries one.
-    pub traceparent: Option<String>,
 }
 
 impl Request {

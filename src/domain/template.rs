@@ -66,8 +66,10 @@ pub enum TemplateError {
 
 impl From<Error> for TemplateError {
     fn from(error: Error) -> Self {
+        // What could not be calculated is a piece of a body.
         let detail = error
             .detail()
+            .filter(|detail| !detail.starts_with("unable to calculate"))
             .map_or_else(String::new, |detail| format!(": {detail}"));
         Self::Failed(format!("{}{detail}", error.kind()))
     }

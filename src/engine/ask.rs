@@ -20,13 +20,15 @@ use crate::{
         probe::{AfterProbe, Asked, Body, Verdict, after, after_undo, judge},
         request::Request,
         template::{check_expression, check_path, render_path},
+        trace::Trace,
     },
-    observe::Observation,
+    observe::{About, Observation},
     step::reached,
     store::{
         doubt::DoubtRow,
         probe::{AskedCall, ProbeNext, ProbeRecord, ProbeRecorded},
     },
+    telemetry::{Exchange, Span},
 };
 
 /// Of an answer that decided nothing, people see this much.
@@ -54,6 +56,7 @@ pub(super) async fn ask(context: Shared, lane: Arc<Lane>, question: Question, sl
         let path = render_path(&probe.path, &values).map_err(|flaw| format!("path: {flaw}"))?;
         Ok((probe, path))
     });
+    let mut span = Span::default();
     let record = match prepared {
         Err(flaw) => {
             let next = ProbeNext::Park(ParkReason::Template.as_str());
@@ -61,19 +64,25 @@ pub(super) async fn ask(context: Shared, lane: Arc<Lane>, question: Question, sl
             (next, 0, None, Some(history), "unclear")
         }
         Ok((probe, path)) => {
-            let evidence = exchange(&context, &lane, &probe.method, path, &call).await;
+            let about = about(&lane.name, &call, None);
+            span = context
+                .telemetry
+                .span(&about, Exchange::Probe, &probe.method, leaf);
+            let trace = span.place().or(call.trace.as_ref());
+            let evidence = exchange(&context, &lane, &probe.method, path, &call, trace).await;
             listen_to(&context, &lane, call.credential.as_deref(), &evidence);
             let verdict = judge(&evidence, probe.found.as_deref(), &call.seen);
+            span.end(&evidence, verdict.as_str(), !verdict.is_clear());
             judged(&doubt, &call, &probe, evidence, &verdict, leaf)
         }
     };
     let (next, unclear, status, history, said) = record;
+    let about = about(&lane.name, &call, span.place());
     context.observer.emit(Observation::Probed {
-        leaf: &lane.name,
-        call: call.call,
+        about,
         verdict: said,
     });
-    let record = ProbeRecord {
+    let mut record = ProbeRecord {
         call: call.call,
         tries: doubt.tries,
         alive_until: doubt.alive_until,
@@ -87,9 +96,22 @@ pub(super) async fn ask(context: Shared, lane: Arc<Lane>, question: Question, sl
         took: started.elapsed(),
     };
     reached("probe", "judged");
-    write(&context, &lane, &doubt, &call, record).await;
+    if let Some(recorded) = write(&context, &mut record).await {
+        told(&context, about, &doubt, &call, &record, &recorded);
+    }
     reached("probe", "done");
     drop(slot);
+}
+
+fn about<'a>(leaf: &'a str, call: &'a AskedCall, span: Option<&'a Trace>) -> About<'a> {
+    About {
+        call: call.call,
+        leaf,
+        batch: call.batch,
+        undoes: call.compensates,
+        trace: call.trace.as_ref(),
+        span,
+    }
 }
 
 /// The row's own probe, else the leaf's. The row's is checked here, at its first use.
@@ -145,6 +167,7 @@ async fn exchange(
     method: &str,
     path: String,
     call: &AskedCall,
+    trace: Option<&Trace>,
 ) -> Evidence {
     let settings = lane.settings();
     let not_known = |why: &str| Evidence::NotSent(NotSent::Refused(why.to_owned()));
@@ -159,12 +182,12 @@ async fn exchange(
         content_type: None,
         idempotency: None,
         credential: call.credential.clone(),
-        traceparent: call.traceparent.clone(),
     };
     let may_send = || context.may_send();
+    let timeout = settings.leaf.timeout;
     let sending = settings
         .client
-        .send(&request, auth.as_ref(), settings.leaf.timeout, &may_send);
+        .send(&request, auth.as_ref(), trace, timeout, &may_send);
     tokio::select! {
         evidence = sending => evidence,
         // It changes nothing at the leaf: another instance asks again.
@@ -236,21 +259,20 @@ fn judged(
         }
         Evidence::Unanswered(_) | Evidence::NotSent(_) => None,
     };
-    let (said, history) = match verdict {
+    let history = match verdict {
         Verdict::Found { .. } if call.compensates => {
             let why = "what it undoes is still there".to_owned();
-            ("found", Some(("probe_unclear", Some(why), None)))
+            Some(("probe_unclear", Some(why), None))
         }
-        Verdict::Found { .. } => ("found", None),
-        Verdict::Absent | Verdict::Unmatched if call.compensates => ("absent", None),
-        Verdict::Absent => ("absent", Some(("probe_absent", None, excerpt))),
+        Verdict::Found { .. } => None,
+        Verdict::Absent | Verdict::Unmatched if call.compensates => None,
+        Verdict::Absent => Some(("probe_absent", None, excerpt)),
         Verdict::Unmatched => {
             let why = "what is there is not this call's".to_owned();
-            ("absent", Some(("probe_absent", Some(why), excerpt)))
+            Some(("probe_absent", Some(why), excerpt))
         }
         Verdict::Unclear { why, .. } | Verdict::Unaskable(why) => {
-            let why = Some(stored_text(why));
-            ("unclear", Some(("probe_unclear", why, excerpt)))
+            Some(("probe_unclear", Some(stored_text(why)), excerpt))
         }
     };
     let decide = if call.compensates { after_undo } else { after };
@@ -270,7 +292,7 @@ fn judged(
         AfterProbe::Park(reason) => ProbeNext::Park(reason.as_str()),
         AfterProbe::Rejected => ProbeNext::Rejected,
     };
-    (next, unclear, status, history, said)
+    (next, unclear, status, history, verdict.as_str())
 }
 
 fn adopt(call: &AskedCall, evidence: Evidence, body: Body, weak: bool) -> ProbeNext {
@@ -300,60 +322,46 @@ fn adopt(call: &AskedCall, evidence: Evidence, body: Body, weak: bool) -> ProbeN
     }
 }
 
-/// Records it; while the database is away it waits, as the slot does.
-async fn write(
-    context: &Shared,
-    lane: &Lane,
-    doubt: &DoubtRow,
-    call: &AskedCall,
-    mut record: ProbeRecord,
-) {
+/// Records it; while the database is away it waits, as the slot does. `None` where something else decided it.
+async fn write(context: &Shared, record: &mut ProbeRecord) -> Option<ProbeRecorded> {
     let mut failures = 0;
-    let recorded = loop {
+    loop {
         match context
             .store
-            .record_probe(&context.identity.name, &record)
+            .record_probe(&context.identity.name, record)
             .await
         {
-            Ok(recorded) => break recorded,
-            Err(error) if error.is_content() && give_up_content(&mut record) => {}
+            Ok(recorded) => return recorded,
+            Err(error) if error.is_content() && give_up_content(record) => {}
             Err(error) => {
                 context.failed(&error);
                 failures += 1;
                 if context.stop.waiting.is_cancelled() {
-                    return;
+                    return None;
                 }
                 tokio::time::sleep(backoff().delay(failures, None)).await;
             }
         }
-    };
-    let Some(recorded) = recorded else {
-        return;
-    };
-    told(context, lane.name.as_str(), doubt, call, &record, &recorded);
+    }
 }
 
 /// Tells everyone who wants to know.
 fn told(
     context: &Shared,
-    leaf: &str,
+    about: About<'_>,
     doubt: &DoubtRow,
     asked: &AskedCall,
     record: &ProbeRecord,
     recorded: &ProbeRecorded,
 ) {
-    let call = asked.call;
     match recorded.state.as_str() {
-        "confirmed" if recorded.stood => context.observer.emit(Observation::Prior { leaf, call }),
+        "confirmed" if recorded.stood => context.observer.emit(Observation::Prior { about }),
         "confirmed" => {
             let how = if doubt.exists { "exists" } else { "probe" };
             let weak = matches!(record.next, ProbeNext::Adopt { weak: true, .. });
-            context.observer.emit(Observation::Adopted {
-                leaf,
-                call,
-                how,
-                weak,
-            });
+            context
+                .observer
+                .emit(Observation::Adopted { about, how, weak });
             context
                 .news
                 .results
@@ -363,8 +371,7 @@ fn told(
         state => {
             let reason = recorded.reason.as_deref();
             context.observer.emit(Observation::Moved {
-                leaf,
-                call,
+                about,
                 state,
                 reason,
             });
@@ -376,11 +383,11 @@ fn told(
         }
     }
     let ended = !matches!(recorded.state.as_str(), "pending" | "in_doubt" | "parked");
-    if ended && asked.in_batch {
+    if ended && asked.batch.is_some() {
         context.nudges.batch.give();
     }
     if let (true, Some(key)) = (ended, &asked.ordering_key) {
-        context.head_ended((leaf.to_owned(), key.clone()));
+        context.head_ended((about.leaf.to_owned(), key.clone()));
     }
 }
 

@@ -19,17 +19,19 @@ use super::{
     recorder::{self, Recorded},
 };
 use crate::{
-    config::{Auth, Replays},
+    config::{Auth, Leaf, Replays},
     domain::{
         call::{Claimed, Duty},
         decision::{Decision, FailReason, ParkReason, Policy, Standing, decide, is_safe},
         evidence::{Evidence, NotSent, Unanswered},
-        outcome::{Outcome, Trouble, classify},
+        outcome::{Class, Outcome, Trouble, classify},
         request::Request,
+        trace::Trace,
     },
-    observe::Observation,
+    observe::{About, Observation},
     step::reached,
     store::record::{Confirmed, Moved, Next},
+    telemetry::{Exchange, Span},
 };
 
 /// Handles one call that was claimed in that term of the lease. The slot is held until the call is recorded,
@@ -45,6 +47,7 @@ pub(super) async fn attempt(
     reached("attempt", "before");
     let settings = lane.settings();
     let leaf_undoes = settings.leaf.compensate.is_some();
+    let mut span = Span::default();
     let recorded = match call.duty(settings.leaf.settle(), leaf_undoes) {
         // Record first: what the leaf already confirmed is never sent again.
         Duty::Confirmed(generation) => {
@@ -71,7 +74,7 @@ pub(super) async fn attempt(
             lane.not_sent();
             recorder::answered(&context, &call, Next::Retry(time), None).await
         }
-        Duty::Send => send(&context, &lane, &call, term, claimed).await,
+        Duty::Send => send(&context, &lane, &call, term, claimed, &mut span).await,
     };
     // What is not recorded stays held: released, it would be given back as never sent. The lease tells.
     if recorded != Recorded::Nothing {
@@ -81,8 +84,19 @@ pub(super) async fn attempt(
         }
     }
     reached("attempt", "done");
-    report(&context, &call, recorded);
+    report(&context, &call, recorded, about(&call, span.place()));
     drop(slot);
+}
+
+fn about<'a>(call: &'a Claimed, span: Option<&'a Trace>) -> About<'a> {
+    About {
+        call: call.id,
+        leaf: &call.leaf,
+        batch: call.batch,
+        undoes: call.compensates,
+        trace: call.trace.as_ref(),
+        span,
+    }
 }
 
 /// Sends the request and records what came of it.
@@ -92,6 +106,7 @@ async fn send(
     call: &Claimed,
     term: u64,
     claimed: BootTime,
+    span: &mut Span,
 ) -> Recorded {
     let settings = lane.settings();
     let (Ok(request), leaf) = (&call.request, &settings.leaf) else {
@@ -122,48 +137,40 @@ async fn send(
     if let Some(begun) = &context.begun {
         begun.note((call.id, call.round));
     }
-    let evidence = exchange(context, &settings, request, auth.as_ref(), timeout, term).await;
+    let number = Exchange::Attempt(call.attempt);
+    let method = &request.method;
+    *span = context
+        .telemetry
+        .span(&about(call, None), number, method, leaf);
+    let trace = span.place().or(call.trace.as_ref());
+    let asked = (request, auth.as_ref(), trace);
+    let evidence = exchange(context, &settings, asked, timeout, term).await;
     let took = started.elapsed();
 
     let said = leaf.rules.verdict(&evidence).unwrap_or_else(|flaw| {
-        let leaf = lane.name.as_str();
-        context
-            .observer
-            .emit(Observation::NoVerdict { leaf, flaw: &flaw });
+        context.observer.emit(Observation::NoVerdict {
+            about: about(call, span.place()),
+            flaw: &flaw,
+        });
         None
     });
     let mut outcome = classify(&evidence, &leaf.rules, said);
     if call.compensates {
         outcome = outcome.of_compensation(&evidence);
     }
+    let class = outcome.class();
+    let good = matches!(class, Class::Confirmed | Class::Exists);
+    span.end(&evidence, class.as_str(), !good);
     listen_to(context, lane, credential, outcome, &evidence);
     context.observer.emit(Observation::Attempted {
-        leaf: &lane.name,
-        call: call.id,
+        about: about(call, span.place()),
         attempt: call.attempt,
-        class: outcome.class().as_str(),
+        class: class.as_str(),
         took,
     });
 
-    let dedups = leaf.idempotency.is_some();
-    let has_probe = call.has_probe || leaf.probe.is_some();
-    let decision = decide(
-        &Standing {
-            spent: call.spent,
-            max_attempts: call.max_attempts.unwrap_or(leaf.retry.max_attempts),
-            in_doubt: call.in_doubt,
-            policy: Policy::for_call(leaf.in_doubt, has_probe, dedups, &request.method),
-            has_probe,
-            keyed: dedups,
-            safe: is_safe(&request.method),
-            replayed: matches!(evidence, Evidence::Answered(_))
-                && leaf
-                    .idempotency
-                    .as_ref()
-                    .is_some_and(|dialect| dialect.replays == Replays::All),
-        },
-        outcome,
-    );
+    let answered = matches!(evidence, Evidence::Answered(_));
+    let decision = decide(&standing(call, leaf, &request.method, answered), outcome);
     reached("attempt", "decided");
     match (decision, evidence) {
         (Decision::Confirm, Evidence::Answered(answer)) => {
@@ -176,18 +183,39 @@ async fn send(
     }
 }
 
+/// What is known of the call and of its leaf, for the decision.
+fn standing(call: &Claimed, leaf: &Leaf, method: &str, answered: bool) -> Standing {
+    let dedups = leaf.idempotency.is_some();
+    let has_probe = call.has_probe || leaf.probe.is_some();
+    Standing {
+        spent: call.spent,
+        max_attempts: call.max_attempts.unwrap_or(leaf.retry.max_attempts),
+        in_doubt: call.in_doubt,
+        policy: Policy::for_call(leaf.in_doubt, has_probe, dedups, method),
+        has_probe,
+        keyed: dedups,
+        safe: is_safe(method),
+        replayed: answered
+            && leaf
+                .idempotency
+                .as_ref()
+                .is_some_and(|dialect| dialect.replays == Replays::All),
+    }
+}
+
 /// The HTTP exchange; given up only where the process must end, and then nobody knows, unless it was not sent yet.
 async fn exchange(
     context: &Shared,
     settings: &Settings,
-    request: &Request,
-    auth: Option<&Auth>,
+    (request, auth, trace): (&Request, Option<&Auth>, Option<&Trace>),
     timeout: Duration,
     term: u64,
 ) -> Evidence {
     let stopped = &context.stop.waiting;
     let may_send = || context.may_send_in(term) && !stopped.is_cancelled();
-    let sending = settings.client.send(request, auth, timeout, &may_send);
+    let sending = settings
+        .client
+        .send(request, auth, trace, timeout, &may_send);
     let mut sending = pin!(std::panic::AssertUnwindSafe(sending).catch_unwind());
     let unanswered = |error: &str| {
         Evidence::Unanswered(Unanswered {
@@ -266,17 +294,12 @@ fn next(settings: &Settings, call: &Claimed, decision: Decision) -> (Next, bool)
 }
 
 /// Tells everyone who wants to know.
-fn report(context: &Shared, call: &Claimed, recorded: Recorded) {
-    let leaf = call.leaf.as_str();
+fn report(context: &Shared, call: &Claimed, recorded: Recorded, about: About<'_>) {
     let mut ended = false;
     match recorded {
         Recorded::Confirmed(how) => {
             ended = how != Confirmed::Again;
-            context.observer.emit(Observation::Confirmed {
-                leaf,
-                call: call.id,
-                how,
-            });
+            context.observer.emit(Observation::Confirmed { about, how });
             context
                 .news
                 .results
@@ -285,10 +308,7 @@ fn report(context: &Shared, call: &Claimed, recorded: Recorded) {
         }
         Recorded::Moved(Next::Prior(_), Moved::To(_)) => {
             ended = true;
-            context.observer.emit(Observation::Prior {
-                leaf,
-                call: call.id,
-            });
+            context.observer.emit(Observation::Prior { about });
         }
         Recorded::Moved(next, Moved::To(state)) => {
             let reason = match next {
@@ -308,24 +328,20 @@ fn report(context: &Shared, call: &Claimed, recorded: Recorded) {
                 context.nudges.doubt.give();
             }
             context.observer.emit(Observation::Moved {
-                leaf,
-                call: call.id,
+                about,
                 state: &state,
                 reason,
             });
         }
         Recorded::Moved(_, Moved::Superseded | Moved::Locked) => {
-            context.observer.emit(Observation::Superseded {
-                leaf,
-                call: call.id,
-            });
+            context.observer.emit(Observation::Superseded { about });
         }
         Recorded::Nothing => {}
     }
-    if ended && call.in_batch {
+    if ended && call.batch.is_some() {
         context.nudges.batch.give();
     }
     if let (true, Some(key)) = (ended, &call.ordering_key) {
-        context.head_ended((leaf.to_owned(), key.clone()));
+        context.head_ended((call.leaf.clone(), key.clone()));
     }
 }

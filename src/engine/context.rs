@@ -23,6 +23,7 @@ use crate::{
     observe::{Observation, Observer},
     shutdown::{Nudge, Stop},
     store::{Store, StoreError, order::OrderingKey},
+    telemetry::Telemetry,
 };
 
 /// Of one outage, no more causes than these are logged.
@@ -99,6 +100,7 @@ pub(crate) struct News {
 pub(crate) struct Context {
     pub(crate) store: Store,
     pub(crate) observer: Observer,
+    pub(crate) telemetry: Telemetry,
     pub(crate) identity: Identity,
     pub(crate) lanes: Lanes,
     pub(crate) held: Held,
@@ -145,6 +147,7 @@ impl Context {
         Self {
             store,
             observer,
+            telemetry: Telemetry::default(),
             identity,
             lanes,
             held: Held::default(),
@@ -172,6 +175,11 @@ impl Context {
     /// Notes each send for the process that may come after a SIGKILL.
     pub(crate) fn noting(self, begun: Option<Begun>) -> Self {
         Self { begun, ..self }
+    }
+
+    /// Makes a span for each request to a leaf.
+    pub(crate) fn traced(self, telemetry: Telemetry) -> Self {
+        Self { telemetry, ..self }
     }
 
     pub(crate) fn dispatch(&self) -> Dispatch {

@@ -8,7 +8,7 @@ use super::{
     driver::{self, More, Pass},
 };
 use crate::{
-    observe::Observation,
+    observe::{About, Observation},
     shutdown::{Nudge, Tasks},
     store::StoreError,
 };
@@ -27,12 +27,19 @@ impl Pass for Expirer {
         let ended = context.store.expire().await?;
         let more = More::behind(&ended);
         for call in ended {
-            context.observer.emit(Observation::Ended {
-                leaf: context.lanes.label(&call.leaf),
+            context.observer.emit(Observation::Moved {
+                about: About {
+                    call: call.call,
+                    leaf: context.lanes.label(&call.leaf),
+                    batch: call.batch,
+                    undoes: call.compensates,
+                    trace: call.trace.as_ref(),
+                    span: None,
+                },
                 state: &call.state,
-                calls: 1,
+                reason: call.reason.as_deref(),
             });
-            if call.in_batch {
+            if call.batch.is_some() {
                 context.nudges.batch.give();
             }
             if let Some(key) = call.ordering_key {

@@ -59,7 +59,7 @@ impl Pass for Guardian {
                 .witnessed(context.identity.id, timeline)
                 .await?;
             if !self.waiting {
-                tracing::warn!(
+                tracing::info!(
                     "the database was failed over to timeline {timeline}; nothing that was committed is lost"
                 );
                 context.store.follow_timeline(timeline).await?;
@@ -74,7 +74,7 @@ impl Pass for Guardian {
             }
             None => {
                 if context.database_changed.swap(false, Ordering::SeqCst) {
-                    tracing::warn!("a person said how to go on: calls are sent again");
+                    tracing::info!("a person said how to go on: calls are sent again");
                     context.nudges.work.give();
                 }
             }

@@ -35,11 +35,12 @@ pub(super) fn write(context: &Context) {
     if entries.is_empty() {
         return;
     }
+    let calls = entries.len();
     let Some(folder) = context.dispatch().state_dir else {
         tracing::error!(
-            "{} answers of leaves could not be recorded, and without dispatch.state_dir there is no place \
-             to keep them: these calls are in doubt",
-            entries.len()
+            calls,
+            "{calls} answers of leaves could not be recorded, and without dispatch.state_dir there is no place \
+             to keep them: these calls are in doubt"
         );
         return;
     };
@@ -49,14 +50,14 @@ pub(super) fn write(context: &Context) {
     };
     match write_file(&folder, &author, &entries) {
         Ok(path) => tracing::warn!(
-            "{} answers of leaves could not be recorded: they are kept in {} and recorded at the next start",
-            entries.len(),
+            calls,
+            "{calls} answers of leaves could not be recorded: they are kept in {} and recorded at the next start",
             path.display()
         ),
         Err(error) => tracing::error!(
-            "{} answers of leaves could not be recorded, and dispatch.state_dir can't be written: {error}; \
-             these calls are in doubt",
-            entries.len()
+            calls,
+            "{calls} answers of leaves could not be recorded, and dispatch.state_dir can't be written: {error}; \
+             these calls are in doubt"
         ),
     }
 }
@@ -155,7 +156,10 @@ async fn record_one(
             Err(error) if error.is_content() && entry.give_up_content() => {}
             Err(error) if error.is_refusal() => {
                 let call = entry.call();
-                tracing::error!("what a leaf said of call {call} can't be recorded: {error}");
+                tracing::error!(
+                    call.id = call,
+                    "what a leaf said of call {call} can't be recorded: {error}"
+                );
                 return Ok(false);
             }
             Err(error) => return Err(error),

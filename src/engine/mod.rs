@@ -144,9 +144,10 @@ impl Engine {
         };
         let in_time = tokio::time::timeout(grace, ended).await.is_ok();
         if !in_time {
+            let calls = self.context.held.len();
             tracing::warn!(
-                "{} attempts did not end within shutdown_grace: they are left in doubt",
-                self.context.held.len()
+                calls,
+                "{calls} attempts did not end within shutdown_grace: they are left in doubt"
             );
             self.stop.waiting.cancel();
         }
@@ -166,9 +167,10 @@ impl Engine {
                 begun.remove();
             }
         } else {
+            let calls = self.context.held.len();
             tracing::error!(
-                "{} calls could not be recorded: their lease leaves them in doubt",
-                self.context.held.len()
+                calls,
+                "{calls} calls could not be recorded: their lease leaves them in doubt"
             );
         }
         self.end.cancel();

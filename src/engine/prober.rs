@@ -20,7 +20,7 @@ use super::{
 use crate::{
     config::Replays,
     domain::decision::{Doubt, Policy, WayOut, is_safe, resolve},
-    observe::Observation,
+    observe::{About, Observation},
     shutdown::Tasks,
     store::{
         StoreError,
@@ -48,12 +48,19 @@ impl Pass for Prober {
 
     async fn pass(&mut self, context: &Shared) -> Result<More, StoreError> {
         let scopes: Vec<Scope> = context.lanes.all().iter().map(|lane| scope(lane)).collect();
-        for (call, leaf, ordering_key) in context.store.answer_doubts(&scopes).await? {
-            context
-                .observer
-                .emit(Observation::Prior { leaf: &leaf, call });
-            if let Some(key) = ordering_key {
-                context.head_ended((leaf, key));
+        for answered in context.store.answer_doubts(&scopes).await? {
+            context.observer.emit(Observation::Prior {
+                about: About {
+                    call: answered.call,
+                    leaf: &answered.leaf,
+                    batch: answered.batch,
+                    undoes: answered.compensates,
+                    trace: answered.trace.as_ref(),
+                    span: None,
+                },
+            });
+            if let Some(key) = answered.ordering_key {
+                context.head_ended((answered.leaf, key));
             }
         }
         let doubts = context.store.doubts(&scopes).await?;
@@ -71,7 +78,7 @@ impl Pass for Prober {
             let settle = decided.iter().find(|(doubt, _)| doubt.call == *call);
             match settle.map(|(doubt, settle)| (*doubt, *settle)) {
                 Some((doubt, Settle::Ask(_))) => asked.push(doubt.clone()),
-                Some((_, settle)) => settled_without_asking(context, *call, state, settle),
+                Some((doubt, settle)) => settled_without_asking(context, doubt, state, settle),
                 None => {}
             }
         }
@@ -169,15 +176,26 @@ fn settle(
     }
 }
 
-fn settled_without_asking(context: &Shared, call: i64, state: &str, settle: Settle) {
+fn settled_without_asking(context: &Shared, doubt: &DoubtRow, state: &str, settle: Settle) {
+    let about = About {
+        call: doubt.call,
+        leaf: &doubt.leaf,
+        batch: doubt.batch,
+        undoes: doubt.compensates,
+        trace: doubt.trace.as_ref(),
+        span: None,
+    };
     let reason = match settle {
         Settle::Park(reason) => Some(reason),
         Settle::Resend { .. } | Settle::Ask(_) => None,
     };
-    context.observer.emit(Observation::Settled {
-        call,
-        state,
-        reason,
+    context.observer.emit(match reason {
+        Some(_) => Observation::Moved {
+            about,
+            state,
+            reason,
+        },
+        None => Observation::Resent { about },
     });
     if reason.is_some() {
         context.call_news();

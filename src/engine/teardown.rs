@@ -13,8 +13,9 @@ use crate::{
     domain::{
         compensation::{Compensate, Undo},
         decision::ParkReason,
+        trace::Trace,
     },
-    observe::Observation,
+    observe::{About, Observation},
     store::{
         StoreError,
         batch::Leaves,
@@ -107,10 +108,20 @@ async fn begin(
             .observer
             .emit(Observation::BatchMoved { batch, state });
     }
-    for (call, reason) in &added {
+    for (call, effect, reason) in &added {
         if reason.is_some() {
-            context.observer.emit(Observation::Settled {
-                call: *call,
+            // As its own row will have it, which is made of this one's.
+            let meta = &effect.seen["call"]["meta"];
+            let trace = Trace::of(meta["traceparent"].as_str(), meta["tracestate"].as_str());
+            context.observer.emit(Observation::Moved {
+                about: About {
+                    call: *call,
+                    leaf: &effect.leaf,
+                    batch: Some(effect.batch),
+                    undoes: true,
+                    trace: trace.as_ref(),
+                    span: None,
+                },
                 state: "parked",
                 reason: *reason,
             });

@@ -34,7 +34,7 @@ use tokio::time::Instant;
 
 use crate::{
     config::{Auth, Http2, Leaf},
-    domain::{evidence::Evidence, request::Request},
+    domain::{evidence::Evidence, request::Request, trace::Trace},
 };
 
 /// Below the shortest keep-alive that is common among servers (5 s with Node and Apache), so that a kept
@@ -167,17 +167,18 @@ impl LeafClient {
 
     /// Makes one attempt, and says what was seen.
     ///
-    /// `auth` is the call's credential as it is now. `timeout` is for the whole, the body included.
+    /// `auth` is the call's credential as it is now, `trace` the place in a trace that the leaf goes on from. `timeout` is for the whole, the body included.
     /// `may_send` is asked last before the request is handed to a connection that is up: false means that
     /// nothing is sent any more.
     pub async fn send(
         &self,
         request: &Request,
         auth: Option<&Auth>,
+        trace: Option<&Trace>,
         timeout: Duration,
         may_send: &(dyn Fn() -> bool + Send + Sync),
     ) -> Evidence {
-        Box::pin(send::attempt(self, request, auth, timeout, may_send)).await
+        Box::pin(send::attempt(self, request, auth, trace, timeout, may_send)).await
     }
 }
 

@@ -24,6 +24,7 @@ use crate::{
     domain::{
         evidence::{Answer, Evidence, NotSent, Unanswered},
         request::Request,
+        trace::Trace,
     },
     step::reached,
 };
@@ -46,12 +47,13 @@ pub(crate) async fn attempt(
     client: &LeafClient,
     request: &Request,
     auth: Option<&Auth>,
+    trace: Option<&Trace>,
     timeout: Duration,
     may_send: &(dyn Fn() -> bool + Send + Sync),
 ) -> Evidence {
     let deadline = Instant::now() + timeout.min(TIMEOUT_MAX);
     let secrets = Secrets::new(auth, client.leaf.proxy.as_ref());
-    let prepared = match prepare(&client.leaf.base_url, request, auth) {
+    let prepared = match prepare(&client.leaf.base_url, request, auth, trace) {
         Ok(prepared) => prepared,
         Err(NotSent::Unsendable(text)) => {
             let text = headers::cut(secrets.redact_text(text), ERROR_BYTES_MAX);

@@ -5,7 +5,7 @@ use std::time::Duration;
 use tokio_postgres::types::Type;
 use uuid::Uuid;
 
-use super::{Row, Store, StoreError, column, count, int4, seconds};
+use super::{Row, Store, StoreError, column, count, int4, seconds, trace};
 use crate::domain::{
     call::{CallId, Claimed, Prior, UndoneBy},
     request::{IdempotencyFormat, Request, idempotency_header, idempotency_value},
@@ -191,7 +191,8 @@ fn claimed(
         timeout: None,
         has_probe: false,
         compensates: false,
-        in_batch: false,
+        batch: None,
+        trace: None,
         prior: None,
         generation: 1,
         since_alive: None,
@@ -209,7 +210,8 @@ fn complete(
     call.timeout = column::<Option<f64>>(OPERATION, row, "timeout")?.map(seconds);
     call.has_probe = column(OPERATION, row, "has_probe")?;
     call.compensates = column(OPERATION, row, "compensates")?;
-    call.in_batch = column(OPERATION, row, "in_batch")?;
+    call.batch = column(OPERATION, row, "batch_id")?;
+    call.trace = trace(OPERATION, row)?;
     call.since_alive = column(OPERATION, row, "since_alive")?;
     if let Some(generation) = column::<Option<i32>>(OPERATION, row, "generation")?.map(count) {
         if column(OPERATION, row, "undone")? {
@@ -264,6 +266,5 @@ fn request(row: &Row, idempotency: Option<(String, String)>) -> Result<Request, 
         content_type,
         idempotency,
         credential: column(OPERATION, row, "credential")?,
-        traceparent: column(OPERATION, row, "traceparent")?,
     })
 }

@@ -3,9 +3,10 @@
 use std::time::Duration;
 
 use tokio_postgres::types::Type;
+use uuid::Uuid;
 
-use super::{Store, StoreError, column, count, int4, seconds};
-use crate::domain::call::CallId;
+use super::{Store, StoreError, column, count, int4, seconds, trace};
+use crate::domain::{call::CallId, trace::Trace};
 
 const LOCK_WAIT: Duration = Duration::from_millis(100);
 
@@ -64,6 +65,29 @@ pub struct DoubtRow {
     pub compensated: bool,
     /// Another attempt would end within the leaf's memory of the key.
     pub within_window: bool,
+    /// The batch that it belongs to.
+    pub batch: Option<Uuid>,
+    /// It undoes an effect.
+    pub compensates: bool,
+    /// Where it stands in its caller's trace.
+    pub trace: Option<Trace>,
+}
+
+/// A call in doubt that somebody's word has ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct AnsweredDoubt {
+    /// The call.
+    pub call: CallId,
+    /// Its leaf.
+    pub leaf: String,
+    /// What may go next.
+    pub ordering_key: Option<String>,
+    /// The batch that it belonged to.
+    pub batch: Option<Uuid>,
+    /// It undid an effect.
+    pub compensates: bool,
+    /// Where it stood in its caller's trace.
+    pub trace: Option<Trace>,
 }
 
 impl Store {
@@ -124,20 +148,19 @@ impl Store {
                     batch_closed: column(OPERATION, row, "batch_closed")?,
                     compensated: column(OPERATION, row, "compensated")?,
                     within_window: column(OPERATION, row, "within_window")?,
+                    batch: column(OPERATION, row, "batch_id")?,
+                    compensates: column(OPERATION, row, "compensates")?,
+                    trace: trace(OPERATION, row)?,
                 })
             })
             .collect()
     }
 
-    /// Ends calls in doubt that are due and whose effect stands by somebody's word. Gives each with its leaf
-    /// and its ordering key.
+    /// Ends calls in doubt that are due and whose effect stands by somebody's word.
     ///
     /// # Errors
     /// The database did not answer.
-    pub async fn answer_doubts(
-        &self,
-        scopes: &[Scope],
-    ) -> Result<Vec<(CallId, String, Option<String>)>, StoreError> {
+    pub async fn answer_doubts(&self, scopes: &[Scope]) -> Result<Vec<AnsweredDoubt>, StoreError> {
         const OPERATION: &str = "answer calls in doubt";
         let leaves: Vec<&str> = scopes.iter().map(|scope| scope.leaf.as_str()).collect();
         let rows = self
@@ -150,11 +173,14 @@ impl Store {
             .await?;
         rows.iter()
             .map(|row| {
-                Ok((
-                    column(OPERATION, row, "call_id")?,
-                    column(OPERATION, row, "leaf")?,
-                    column(OPERATION, row, "ordering_key")?,
-                ))
+                Ok(AnsweredDoubt {
+                    call: column(OPERATION, row, "call_id")?,
+                    leaf: column(OPERATION, row, "leaf")?,
+                    ordering_key: column(OPERATION, row, "ordering_key")?,
+                    batch: column(OPERATION, row, "batch_id")?,
+                    compensates: column(OPERATION, row, "compensates")?,
+                    trace: trace(OPERATION, row)?,
+                })
             })
             .collect()
     }

@@ -12,6 +12,7 @@ pub mod batch;
 pub mod claim;
 pub mod connect;
 pub mod doubt;
+mod error;
 pub mod instance;
 pub mod migrate;
 pub mod operator;
@@ -34,9 +35,11 @@ use tokio_postgres::{
     types::{ToSql, Type},
 };
 
+pub use error::StoreError;
+
 use connect::Connect;
 
-use crate::step::reached;
+use crate::{domain::trace::Trace, step::reached};
 
 /// How long a connection may take to come about or to become free.
 const CONNECTION_WAIT: Duration = Duration::from_secs(5);
@@ -54,104 +57,6 @@ const REPLY_LIMIT: Duration = Duration::from_secs(25);
 
 /// A parameter with its type: no look-up of types, no named statement.
 pub(crate) type Param<'a> = (&'a (dyn ToSql + Sync), Type);
-
-/// A fault of the database or the way to it. `Display` names the operation and the server's message.
-#[derive(Debug, thiserror::Error)]
-#[error("{operation}: {}", describe(.cause))]
-pub struct StoreError {
-    operation: &'static str,
-    #[source]
-    cause: Cause,
-}
-
-#[derive(Debug, thiserror::Error)]
-enum Cause {
-    #[error("no connection")]
-    NoConnection(#[source] Box<deadpool_postgres::PoolError>),
-    #[error("failed")]
-    Statement(#[source] tokio_postgres::Error),
-    #[error("row {row} can't be read: {flaw}")]
-    Row { row: String, flaw: String },
-    #[error("{0}")]
-    Other(String),
-}
-
-/// The whole chain in one line: since tokio-postgres 0.7.15 an error's own text is no more than "db error".
-fn describe(cause: &Cause) -> String {
-    let mut error: &dyn std::error::Error = cause;
-    let mut text = error.to_string();
-    while let Some(source) = error.source() {
-        let next = source.to_string();
-        // What only says that there is more behind it.
-        let empty =
-            next == "db error" || next.starts_with("Error occurred while creating a new object");
-        if !empty && !text.contains(&next) {
-            text.push_str(": ");
-            text.push_str(&next);
-        }
-        error = source;
-    }
-    text
-}
-
-impl StoreError {
-    pub(crate) fn row(operation: &'static str, row: impl ToString, flaw: impl ToString) -> Self {
-        Self {
-            operation,
-            cause: Cause::Row {
-                row: row.to_string(),
-                flaw: flaw.to_string(),
-            },
-        }
-    }
-
-    pub(crate) fn other(operation: &'static str, message: impl Into<String>) -> Self {
-        Self {
-            operation,
-            cause: Cause::Other(message.into()),
-        }
-    }
-
-    pub(crate) fn statement(operation: &'static str, error: tokio_postgres::Error) -> Self {
-        Self {
-            operation,
-            cause: Cause::Statement(error),
-        }
-    }
-
-    /// What was being done.
-    #[must_use]
-    pub fn operation(&self) -> &'static str {
-        self.operation
-    }
-
-    /// What went wrong, without what was being done.
-    #[must_use]
-    pub fn cause(&self) -> String {
-        describe(&self.cause)
-    }
-
-    /// The server's error code, where the server answered (PostgreSQL, appendix A).
-    #[must_use]
-    pub fn code(&self) -> Option<&SqlState> {
-        match &self.cause {
-            Cause::Statement(error) => error.code(),
-            Cause::NoConnection(_) | Cause::Row { .. } | Cause::Other(_) => None,
-        }
-    }
-
-    /// The server's error code, where it refused the connection itself: a login, a database that is not there.
-    #[must_use]
-    pub fn refused_connection(&self) -> Option<&SqlState> {
-        match &self.cause {
-            Cause::NoConnection(error) => match error.as_ref() {
-                deadpool_postgres::PoolError::Backend(error) => error.code(),
-                _ => None,
-            },
-            Cause::Statement(_) | Cause::Row { .. } | Cause::Other(_) => None,
-        }
-    }
-}
 
 /// The session is of no more use: a standby, a server that shuts down, a broken connection.
 fn is_fatal(error: &tokio_postgres::Error) -> bool {
@@ -228,10 +133,7 @@ impl Store {
                 client: Some(client),
                 finished: false,
             }),
-            Err(error) => Err(StoreError {
-                operation,
-                cause: Cause::NoConnection(Box::new(error)),
-            }),
+            Err(error) => Err(StoreError::no_connection(operation, error)),
         }
     }
 
@@ -427,6 +329,12 @@ fn column<'row, T: tokio_postgres::types::FromSql<'row>>(
             .map_or_else(|_| "without id".to_owned(), |id| id.to_string());
         StoreError::row(operation, id, format!("{name}: {error}"))
     })
+}
+
+/// Where a row stands in its caller's trace, by its columns `traceparent` and `tracestate`.
+fn trace(operation: &'static str, row: &Row) -> Result<Option<Trace>, StoreError> {
+    let parent: Option<&str> = column(operation, row, "traceparent")?;
+    Ok(Trace::of(parent, column(operation, row, "tracestate")?))
 }
 
 /// A count that the schema keeps above zero.

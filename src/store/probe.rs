@@ -4,9 +4,12 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use tokio_postgres::types::Type;
+use uuid::Uuid;
 
-use super::{Row, Store, StoreError, column, int4};
-use crate::domain::{call::CallId, decision::CRASHES_UNTIL_SUSPECT, request::Request};
+use super::{Row, Store, StoreError, column, int4, trace};
+use crate::domain::{
+    call::CallId, decision::CRASHES_UNTIL_SUSPECT, request::Request, trace::Trace,
+};
 
 const LOCK_WAIT: Duration = Duration::from_millis(100);
 
@@ -23,16 +26,16 @@ pub struct AskedCall {
     pub probe: Option<Result<Value, String>>,
     /// It undoes an effect: the leaf is asked whether that is still there.
     pub compensates: bool,
-    /// It belongs to a batch.
-    pub in_batch: bool,
+    /// The batch that it belongs to.
+    pub batch: Option<Uuid>,
     /// What templates and expressions see of the call, or of the one that it undoes.
     pub seen: Value,
     /// Binds an adopted confirmation to the request.
     pub request_hash: [u8; 32],
     /// Which of the leaf's credentials.
     pub credential: Option<String>,
-    /// The row's trace.
-    pub traceparent: Option<String>,
+    /// Where it stands in its caller's trace.
+    pub trace: Option<Trace>,
 }
 
 /// What a probe found out, as it is recorded.
@@ -219,7 +222,6 @@ fn asked_call(operation: &'static str, row: &Row) -> Result<AskedCall, StoreErro
     let seen: Value = serde_json::from_str(seen).unwrap_or_else(
         |_too_deep| json!({ "id": call, "key": key, "method": method, "path": path }),
     );
-    let in_batch = seen.get("batch_id").is_some_and(|batch| !batch.is_null());
     let request = Request {
         method,
         path,
@@ -231,7 +233,6 @@ fn asked_call(operation: &'static str, row: &Row) -> Result<AskedCall, StoreErro
         content_type: None,
         idempotency: None,
         credential: None,
-        traceparent: None,
     };
     Ok(AskedCall {
         call,
@@ -241,10 +242,10 @@ fn asked_call(operation: &'static str, row: &Row) -> Result<AskedCall, StoreErro
             serde_json::from_str(text).map_err(|error| format!("it can't be read: {error}"))
         }),
         compensates: column(operation, row, "compensates")?,
-        in_batch,
+        batch: column(operation, row, "batch_id")?,
         seen,
         request_hash: request.hash(),
         credential: column(operation, row, "credential")?,
-        traceparent: column(operation, row, "traceparent")?,
+        trace: trace(operation, row)?,
     })
 }

@@ -2,7 +2,7 @@
 
 use tokio_postgres::error::SqlState;
 
-use super::{Cause, StoreError, is_fatal};
+use super::{StoreError, error::Cause, is_fatal};
 
 impl StoreError {
     /// The message that a function of the contract refused with, and its hint.

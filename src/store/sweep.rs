@@ -6,8 +6,8 @@ use std::time::Duration;
 use tokio_postgres::types::Type;
 use uuid::Uuid;
 
-use super::{Store, StoreError, column, order::OrderingKey};
-use crate::domain::call::CallId;
+use super::{Store, StoreError, column, order::OrderingKey, trace};
+use crate::domain::{call::CallId, trace::Trace};
 
 const LOCK_WAIT: Duration = Duration::from_millis(100);
 
@@ -29,14 +29,22 @@ pub struct Window {
 /// A call that ended by itself while it waited.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Ended {
+    /// The call.
+    pub call: CallId,
     /// Its leaf.
     pub leaf: String,
     /// `expired` or `failed`.
     pub state: String,
+    /// Why, where the state does not say it all.
+    pub reason: Option<String>,
     /// What may go next.
     pub ordering_key: Option<OrderingKey>,
-    /// Whether its batch may be cancelled by it.
-    pub in_batch: bool,
+    /// The batch that it belonged to, which it may cancel.
+    pub batch: Option<Uuid>,
+    /// It was to undo an effect.
+    pub compensates: bool,
+    /// Where it stood in its caller's trace.
+    pub trace: Option<Trace>,
 }
 
 impl Store {
@@ -59,10 +67,14 @@ impl Store {
                 let leaf: String = column(OPERATION, row, "leaf")?;
                 let ordering_key: Option<String> = column(OPERATION, row, "ordering_key")?;
                 Ok(Ended {
+                    call: column(OPERATION, row, "call_id")?,
                     ordering_key: ordering_key.map(|key| (leaf.clone(), key)),
                     leaf,
                     state: column(OPERATION, row, "state")?,
-                    in_batch: column(OPERATION, row, "in_batch")?,
+                    reason: column(OPERATION, row, "reason")?,
+                    batch: column(OPERATION, row, "batch_id")?,
+                    compensates: column(OPERATION, row, "compensates")?,
+                    trace: trace(OPERATION, row)?,
                 })
             })
             .collect()

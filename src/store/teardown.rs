@@ -101,14 +101,14 @@ impl Store {
 
 impl Teardown {
     /// Adds what undoes the effects, lets it go or parks it, and ends the teardowns that are done. Gives the
-    /// compensations with the reason of those that are parked.
+    /// compensations with what they undo, and with the reason of those that are parked.
     ///
     /// # Errors
     /// The database did not answer, or refuses the content of a request.
-    pub(crate) async fn finish(
+    pub(crate) async fn finish<'a>(
         self,
-        undo: &[(&Effect, Compensation)],
-    ) -> Result<Vec<(CallId, Option<&'static str>)>, StoreError> {
+        undo: &'a [(&Effect, Compensation)],
+    ) -> Result<Vec<(CallId, &'a Effect, Option<&'static str>)>, StoreError> {
         let mut made = self.add(undo).await?;
         made.extend(self.remake(undo).await?);
         if !self.done.is_empty() {
@@ -119,9 +119,9 @@ impl Teardown {
                 )
                 .await?;
         }
-        let ids: Vec<CallId> = made.iter().map(|(id, _)| *id).collect();
+        let ids: Vec<CallId> = made.iter().map(|(id, ..)| *id).collect();
         let (mut reasons, mut flaws, mut delays) = (Vec::new(), Vec::new(), Vec::new());
-        for (_, compensation) in &made {
+        for (.., compensation) in &made {
             let park = compensation.park.as_ref();
             reasons.push(park.map(|(reason, _)| *reason));
             flaws.push(park.and_then(|(_, flaw)| flaw.as_deref()));
@@ -138,14 +138,17 @@ impl Teardown {
                 ],
             )
             .await?;
-        Ok(ids.into_iter().zip(reasons).collect())
+        let effects = made.into_iter().zip(reasons);
+        Ok(effects
+            .map(|((id, effect, _), reason)| (id, effect, reason))
+            .collect())
     }
 
     /// Effects that nobody has begun to undo.
     async fn add<'a>(
         &self,
         undo: &'a [(&Effect, Compensation)],
-    ) -> Result<Vec<(CallId, &'a Compensation)>, StoreError> {
+    ) -> Result<Vec<Made<'a>>, StoreError> {
         let new: Vec<_> = undo
             .iter()
             .filter(|(effect, _)| effect.remake.is_none())
@@ -174,7 +177,7 @@ impl Teardown {
             let undoes: CallId = column(OPERATION, row, "undoes")?;
             let id: CallId = column(OPERATION, row, "id")?;
             let of = new.iter().find(|(effect, _)| effect.call == undoes);
-            made.extend(of.map(|(_, compensation)| (id, compensation)));
+            made.extend(of.map(|(effect, compensation)| (id, *effect, compensation)));
         }
         Ok(made)
     }
@@ -183,7 +186,7 @@ impl Teardown {
     async fn remake<'a>(
         &self,
         undo: &'a [(&Effect, Compensation)],
-    ) -> Result<Vec<(CallId, &'a Compensation)>, StoreError> {
+    ) -> Result<Vec<Made<'a>>, StoreError> {
         let again: Vec<_> = undo
             .iter()
             .filter(|(effect, _)| effect.remake.is_some())
@@ -209,11 +212,14 @@ impl Teardown {
         for row in &rows {
             let id: CallId = column(OPERATION, row, "id")?;
             let of = again.iter().find(|(effect, _)| effect.remake == Some(id));
-            made.extend(of.map(|(_, compensation)| (id, compensation)));
+            made.extend(of.map(|(effect, compensation)| (id, *effect, compensation)));
         }
         Ok(made)
     }
 }
+
+/// A compensation that has a row now: its call, what it undoes, and what was decided about it.
+type Made<'a> = (CallId, &'a Effect, &'a Compensation);
 
 type Requests<'a> = (Vec<&'a str>, Vec<&'a str>, Vec<Option<String>>);
 

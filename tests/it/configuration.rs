@@ -12,7 +12,11 @@ async fn said_by(sidecar: &mut Sidecar) -> String {
     let status = sidecar.exit().await;
     let text = |sidecar: &Sidecar| -> String {
         let log = sidecar.log();
-        log.iter().map(|line| format!("{line}\n")).collect()
+        let said = |line: &serde_json::Value| line["message"].as_str().map(str::to_owned);
+        let lines = log
+            .iter()
+            .map(|line| said(line).unwrap_or(line.to_string()));
+        lines.map(|line| format!("{line}\n")).collect()
     };
     assert_eq!(status.code(), Some(1), "{}", text(sidecar));
     until("it says why", async || {

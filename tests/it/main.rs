@@ -46,6 +46,7 @@ mod history;
 mod instruments;
 mod leaving;
 mod limits;
+mod logs;
 mod lost_commits;
 mod migrations;
 mod notifications;
@@ -67,6 +68,8 @@ mod storm;
 mod surface;
 mod tidy;
 mod times;
+#[cfg(feature = "otel")]
+mod traces;
 mod turns;
 mod untracked;
 mod watching;

@@ -100,6 +100,18 @@ fn only_the_leaf_says_http() {
 }
 
 #[test]
+fn only_telemetry_knows_opentelemetry() {
+    assert_none(
+        "only src/telemetry knows OpenTelemetry's crates",
+        lines_of("src/").filter(|line| {
+            let code = line.code();
+            let named = code.contains("opentelemetry::") || code.contains("opentelemetry_");
+            named && !line.path.starts_with("src/telemetry/")
+        }),
+    );
+}
+
+#[test]
 fn store_and_leaf_do_not_know_the_engine_or_each_other() {
     let forbidden = [
         ("src/store/", ["crate::leaf", "crate::engine"]),

@@ -137,7 +137,6 @@ fn request() -> Request {
         content_type: None,
         idempotency: None,
         credential: None,
-        traceparent: None,
     }
 }
 
@@ -148,7 +147,6 @@ fn a_request_s_hash_tells_method_path_and_body_and_nothing_else() {
         content_type: Some("text/plain".to_owned()),
         idempotency: Some(("k".to_owned(), "v".to_owned())),
         credential: Some("acme".to_owned()),
-        traceparent: Some("00".to_owned()),
         ..request()
     };
     assert_eq!(same.hash(), request().hash());
@@ -195,7 +193,8 @@ fn claimed(request: Result<Request, String>, prior: Option<Prior>) -> Claimed {
         has_probe: false,
         compensates: false,
         since_alive: None,
-        in_batch: false,
+        batch: None,
+        trace: None,
         prior,
         generation: 1,
     }

@@ -309,7 +309,9 @@ async fn whatever_moment_ends_an_attempt_what_is_said_is_true() {
                 let limit = Duration::from_micros(if n % 2 == 0 { 900_000 } else { n as u64 * 7 });
                 let asked = AtomicUsize::new(0);
                 let may_send = || asked.fetch_add(1, Ordering::SeqCst) < questions;
-                let evidence = client.send(&post(&body), None, limit, &may_send).await;
+                let evidence = client
+                    .send(&post(&body), None, None, limit, &may_send)
+                    .await;
                 said.push((word(&evidence), body));
             }
             said

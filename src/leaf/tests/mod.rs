@@ -23,6 +23,7 @@ use crate::{
         outcome::Rules,
         request::Request,
         schedule::Schedule,
+        trace::Trace,
     },
 };
 
@@ -80,7 +81,6 @@ fn request(method: &str, path: &str) -> Request {
         content_type: None,
         idempotency: None,
         credential: None,
-        traceparent: None,
     }
 }
 
@@ -92,11 +92,11 @@ fn post(body: &str) -> Request {
 }
 
 async fn send(client: &LeafClient, request: &Request) -> Evidence {
-    client.send(request, None, LONG, &|| true).await
+    client.send(request, None, None, LONG, &|| true).await
 }
 
 async fn send_with(client: &LeafClient, request: &Request, auth: &Auth) -> Evidence {
-    client.send(request, Some(auth), LONG, &|| true).await
+    client.send(request, Some(auth), None, LONG, &|| true).await
 }
 
 /// Evidence as a test's table names it.

@@ -2,13 +2,22 @@
 
 use super::{receiver::Step::*, *};
 
+const PARENT: &str = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
 const OK: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok";
 
 /// The request as the receiver reads it, header names in lower case as hyper writes them.
 async fn on_the_wire(request: &Request, auth: Option<&Auth>) -> String {
+    traced_on_the_wire(request, auth, None).await
+}
+
+async fn traced_on_the_wire(
+    request: &Request,
+    auth: Option<&Auth>,
+    trace: Option<&Trace>,
+) -> String {
     let receiver = Receiver::start(&[&[Read, Write(OK)]]).await;
     let client = client(&format!("{}/api/", receiver.url()));
-    let evidence = client.send(request, auth, LONG, &|| true).await;
+    let evidence = client.send(request, auth, trace, LONG, &|| true).await;
     assert_eq!(word(&evidence), "answered 200 ok");
     receiver.requests().remove(0)
 }
@@ -34,17 +43,19 @@ async fn each_header_comes_from_its_place() {
         ],
         content_type: Some("application/json".into()),
         idempotency: Some(("idempotency-key".into(), "\"k:1\"".into())),
-        traceparent: Some("00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01".into()),
         ..post("{}")
     };
-    let wire = on_the_wire(&request, Some(&Auth::Bearer("s3cret".into()))).await;
+    let trace = Trace::of(Some(PARENT), Some("rojo=1"));
+    let auth = Auth::Bearer("s3cret".into());
+    let wire = traced_on_the_wire(&request, Some(&auth), trace.as_ref()).await;
     for line in [
         "x-row: a b",
         "x-empty: ",
         "content-type: application/json",
         "authorization: Bearer s3cret",
         "idempotency-key: \"k:1\"",
-        "traceparent: 00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01",
+        &format!("traceparent: {PARENT}"),
+        "tracestate: rojo=1",
         concat!("user-agent: leafhopper/", env!("CARGO_PKG_VERSION")),
     ] {
         assert_eq!(
@@ -95,12 +106,18 @@ async fn a_body_that_is_not_there_has_a_length_where_one_is_expected() {
 }
 
 #[tokio::test]
-async fn a_broken_traceparent_is_left_out() {
-    let request = Request {
-        traceparent: Some("00-0-0-0".into()),
-        ..post("{}")
-    };
-    assert!(!on_the_wire(&request, None).await.contains("traceparent"));
+async fn a_row_s_own_place_in_a_trace_is_not_mixed_with_another() {
+    let trace = Trace::of(Some(PARENT), Some("rojo=1"));
+    let own = PARENT.replace('b', "c");
+    for (name, value) in [("traceparent", own.as_str()), ("tracestate", "congo=2")] {
+        let request = Request {
+            headers: vec![(name.into(), value.into())],
+            ..post("{}")
+        };
+        let wire = traced_on_the_wire(&request, None, trace.as_ref()).await;
+        assert!(wire.contains(&format!("\r\n{name}: {value}\r\n")), "{wire}");
+        assert_eq!(wire.matches("\r\ntrace").count(), 1, "{wire}");
+    }
 }
 
 #[tokio::test]

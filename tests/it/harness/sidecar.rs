@@ -20,6 +20,16 @@ use super::wait::until;
 /// As much of its log as a failing test shows.
 const LOG_TAIL_LINES: usize = 60;
 
+/// Says how the log is written; JSON where a test says nothing.
+pub(crate) const LOG_FORMAT: &str = "LEAFHOPPER_LOG_FORMAT";
+
+/// Says how much is logged.
+pub(crate) const LOG_LEVEL: &str = "LEAFHOPPER_LOG_LEVEL";
+
+/// Everything that leafhopper and the libraries can be made to say.
+pub(crate) const LOUD: &str = "trace,tokio_postgres=trace,deadpool=trace,hyper=trace,hyper_util=trace,h2=trace,\
+    reqwest=trace,rustls=trace,axum=trace,opentelemetry=trace";
+
 /// A line of ours in the log: the address above it is that of the process before.
 const STARTED_AGAIN: &str = "(started again by the test)";
 
@@ -120,7 +130,9 @@ impl Starter {
 
     fn spawn(&self, log: &Arc<Mutex<Vec<String>>>) -> Child {
         let mut command = self.binary(&["run"]);
-        command.args(["--log-format", "json"]);
+        if !self.environment.iter().any(|(name, _)| name == LOG_FORMAT) {
+            command.env(LOG_FORMAT, "json");
+        }
         command.stdout(Stdio::null()).stderr(Stdio::piped());
         let mut child = command.spawn().unwrap();
         let stderr = BufReader::new(child.stderr.take().unwrap());
@@ -260,10 +272,15 @@ impl Sidecar {
 
     /// Its log so far; lines that are not JSON are strings.
     pub(crate) fn log(&self) -> Vec<Value> {
-        let log = self.log.lock().unwrap();
-        log.iter()
-            .map(|line| serde_json::from_str(line).unwrap_or(line.as_str().into()))
+        let lines = self.lines().into_iter();
+        lines
+            .map(|line| serde_json::from_str(&line).unwrap_or(line.into()))
             .collect()
+    }
+
+    /// The lines of its log so far, as they were written.
+    pub(crate) fn lines(&self) -> Vec<String> {
+        self.log.lock().unwrap().clone()
     }
 
     fn find_address(&self) -> Option<String> {
@@ -302,9 +319,11 @@ fn tail(log: &Mutex<Vec<String>>) -> String {
 fn address_in(log: &[String]) -> Option<String> {
     let latest = log.rsplit(|line| line == STARTED_AGAIN).next()?;
     latest.iter().find_map(|line| {
-        let line: Value = serde_json::from_str(line).ok()?;
-        let field = |object: &Value| Some(object.get("listen.address")?.as_str()?.to_owned());
-        field(&line["fields"]).or_else(|| field(&line))
+        let (_, of_text) = line.split_once(" listen.address=").unwrap_or_default();
+        let of_text = of_text.split(' ').next().filter(|it| !it.is_empty());
+        let json: Value = serde_json::from_str(line).unwrap_or_default();
+        let found = json["listen.address"].as_str().or(of_text);
+        found.map(str::to_owned)
     })
 }
 
@@ -339,12 +358,15 @@ fn a_metric_is_the_sum_of_its_series() {
 fn the_address_is_that_of_the_latest_start() {
     let line = |port: u16| {
         let address = format!("127.0.0.1:{port}");
-        serde_json::json!({ "level": "INFO", "fields": { "listen.address": address } }).to_string()
+        serde_json::json!({ "level": "INFO", "listen.address": address }).to_string()
     };
     let mut log = vec!["not JSON".to_owned(), line(1), STARTED_AGAIN.to_owned()];
     assert_eq!(address_in(&log), None);
     log.push(line(2));
     assert_eq!(address_in(&log).as_deref(), Some("127.0.0.1:2"));
+    log.push("… INFO leafhopper::app: hears listen.address=127.0.0.1:3 instance.id=a".to_owned());
+    assert_eq!(address_in(&log[3..]).as_deref(), Some("127.0.0.1:2"));
+    assert_eq!(address_in(&log[4..]).as_deref(), Some("127.0.0.1:3"));
 }
 
 #[test]

@@ -1,5 +1,7 @@
 //! Secrets: none of the configuration reaches the database, a log, a metric, an error text, or another leaf.
 
+mod passwords;
+
 use base64::{Engine as _, prelude::BASE64_STANDARD};
 use serde_json::json;
 
@@ -8,7 +10,7 @@ use crate::harness::{
     app::{App, Call, call},
     folder::Folder,
     leaf::{Leaf, Reply},
-    sidecar::{Config, Sidecar},
+    sidecar::{Config, LOG_LEVEL, LOUD, Sidecar},
     wait::until,
 };
 
@@ -153,7 +155,7 @@ async fn no_secret_is_kept_or_said_even_if_the_leaf_echoes_it() {
         .environment("PASSWORD", PASSWORD)
         .environment("OWN_HEADER", OWN_HEADER)
         .environment("ADMIN", ADMIN)
-        .environment("RUST_LOG", "trace")
+        .environment(LOG_LEVEL, LOUD)
         .start()
         .await;
 
@@ -243,7 +245,7 @@ async fn a_trace_log_of_ordinary_work_and_of_an_outage_holds_no_secret() {
         .sidecar()
         .environment("BEARER", BEARER)
         .environment("ADMIN", ADMIN)
-        .environment("RUST_LOG", "trace");
+        .environment(LOG_LEVEL, LOUD);
     starter.rewrite_text(&text);
     let sidecar = starter.start().await;
     let id = bed.app.insert(to("leaf", "a")).await;
@@ -321,7 +323,7 @@ async fn an_error_about_the_configuration_holds_no_secret() {
             Some(bed.database.url.clone()),
         ),
     ] {
-        let mut starter = Config::new("").sidecar().environment("RUST_LOG", "trace");
+        let mut starter = Config::new("").sidecar().environment(LOG_LEVEL, LOUD);
         starter = starter.environment("BROKEN", &format!("{SECRET}\nX: y"));
         if let Some(url) = &database_url {
             starter = starter.environment("DATABASE_URL", url);
@@ -341,7 +343,7 @@ async fn a_refused_login_names_no_password() {
     let mut url = reqwest::Url::parse(&bed.database.url).unwrap();
     url.set_password(Some("hunter2-wrong")).unwrap();
     let config = Config::new(url.as_str()).leaf("leaf", &bed.leaf.url(), "");
-    let starter = config.sidecar().environment("RUST_LOG", "trace");
+    let starter = config.sidecar().environment(LOG_LEVEL, LOUD);
     let mut sidecar = starter.launch();
     let status = sidecar.exit().await;
     assert_eq!(status.code(), Some(1));

@@ -1,0 +1,121 @@
+//! What goes wrong at the database, in words that may stand in a log.
+
+use tokio_postgres::error::{DbError, SqlState};
+
+/// A fault of the database or the way to it. `Display` names the operation and the server's message.
+#[derive(Debug, thiserror::Error)]
+#[error("{operation}: {}", describe(.cause))]
+pub struct StoreError {
+    operation: &'static str,
+    #[source]
+    pub(super) cause: Cause,
+}
+
+#[derive(Debug, thiserror::Error)]
+pub(super) enum Cause {
+    #[error("no connection")]
+    NoConnection(#[source] Box<deadpool_postgres::PoolError>),
+    #[error("failed")]
+    Statement(#[source] tokio_postgres::Error),
+    #[error("row {row} can't be read: {flaw}")]
+    Row { row: String, flaw: String },
+    #[error("{0}")]
+    Other(String),
+}
+
+/// The whole chain: since tokio-postgres 0.7.15 an error's own text is no more than "db error".
+fn describe(cause: &Cause) -> String {
+    let mut error: &dyn std::error::Error = cause;
+    let mut text = error.to_string();
+    while let Some(source) = error.source() {
+        let next = match source.downcast_ref() {
+            Some(said) => said_by_server(said),
+            None => source.to_string(),
+        };
+        // What only says that there is more behind it.
+        let empty =
+            next == "db error" || next.starts_with("Error occurred while creating a new object");
+        if !empty && !text.contains(&next) {
+            text.push_str(": ");
+            text.push_str(&next);
+        }
+        error = source;
+    }
+    text
+}
+
+/// Without the server's DETAIL: it shows the row that it refuses, a body with it.
+fn said_by_server(error: &DbError) -> String {
+    let hint = error.hint();
+    let hint = hint.map_or_else(String::new, |hint| format!("; {hint}"));
+    format!("{}: {}{hint}", error.severity(), error.message())
+}
+
+impl StoreError {
+    pub(crate) fn row(operation: &'static str, row: impl ToString, flaw: impl ToString) -> Self {
+        Self {
+            operation,
+            cause: Cause::Row {
+                row: row.to_string(),
+                flaw: flaw.to_string(),
+            },
+        }
+    }
+
+    pub(crate) fn other(operation: &'static str, message: impl Into<String>) -> Self {
+        Self {
+            operation,
+            cause: Cause::Other(message.into()),
+        }
+    }
+
+    pub(super) fn no_connection(
+        operation: &'static str,
+        error: deadpool_postgres::PoolError,
+    ) -> Self {
+        Self {
+            operation,
+            cause: Cause::NoConnection(Box::new(error)),
+        }
+    }
+
+    pub(crate) fn statement(operation: &'static str, error: tokio_postgres::Error) -> Self {
+        Self {
+            operation,
+            cause: Cause::Statement(error),
+        }
+    }
+
+    /// What was being done.
+    #[must_use]
+    pub fn operation(&self) -> &'static str {
+        self.operation
+    }
+
+    /// What went wrong, without what was being done.
+    #[must_use]
+    pub fn cause(&self) -> String {
+        describe(&self.cause)
+    }
+
+    /// The server's error code, where the server answered (PostgreSQL, appendix A).
+    #[must_use]
+    pub fn code(&self) -> Option<&SqlState> {
+        match &self.cause {
+            Cause::Statement(error) => error.code(),
+            Cause::NoConnection(_) | Cause::Row { .. } | Cause::Other(_) => None,
+        }
+    }
+
+    /// The server's error code, where it refused the connection itself: a login, a database that is not there.
+    #[must_use]
+    pub fn refused_connection(&self) -> Option<&SqlState> {
+        match &self.cause {
+            Cause::NoConnection(error) => match error.as_ref() {
+                deadpool_postgres::PoolError::Backend(error) => error.code(),
+                _ => None,
+            },
+            Cause::Statement(_) | Cause::Row { .. } | Cause::Other(_) => None,
+        }
+    }
+}
