@@ -212,6 +212,7 @@ pub(super) async fn list(
     page(
         jobs,
         part.limit,
+        None,
         &uri,
         |job| (job.id, job.json),
         Items::Jobs,
