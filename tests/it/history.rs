@@ -54,6 +54,10 @@ async fn ten_million_finished_calls_slow_no_look_down() {
         (format!("/search?q=k{middle}"), 200),
         (format!("/api/v1/calls?key=k{middle}"), 200),
         ("/api/v1/leaves".to_owned(), 200),
+        ("/api/v1/calls?state=confirmed".to_owned(), 200),
+        ("/api/v1/batches?state=cancelled".to_owned(), 200),
+        ("/api/v1/batches?state=open".to_owned(), 200),
+        (format!("/api/v1/calls/{middle}"), 200),
     ] {
         let times = look(&sidecar, &path).await;
         let (median, longest) = (times[times.len() / 2], times[times.len() - 1]);
