@@ -35,12 +35,12 @@ async fn ten_million_finished_calls_slow_no_look_down() {
         app.insert(call("leaf").key(key)).await;
         app.insert(call("nobody").key(key)).await;
     }
-    let before = scans(&app).await;
     let middle = calls / 2;
     let batch = app
-        .rows(&format!("SELECT batch_id::text FROM leafhopper.outbox WHERE id > {middle} AND batch_id IS NOT NULL LIMIT 1"))
+        .rows(&format!("SELECT batch_id::text FROM leafhopper.outbox WHERE id > {middle} AND batch_id IS NOT NULL ORDER BY id LIMIT 1"))
         .await;
     let batch = batch[0]["batch_id"].as_str().unwrap().to_owned();
+    let before = scans(&app).await;
     let mut slow = Vec::new();
     for (path, limit) in [
         ("/metrics".to_owned(), 20),
