@@ -13,10 +13,10 @@ use serde_json::value::RawValue;
 use utoipa::ToSchema;
 
 use super::{
-    super::{Surface, problem::Problem},
+    super::{Surface, meant::meant, problem::Problem},
     act::{Act, Truth, change},
     calls::{Items, page},
-    filter::{CallFilter, JobPage, State as CallState},
+    filter::{CallFilter, JobPage},
     query::{Named, Query},
     rows,
     told::{Told, Words, by},
@@ -28,7 +28,6 @@ use crate::{
     store::operator::{
         act::{By, Change},
         job::NewJob,
-        list::Filter,
     },
 };
 
@@ -284,7 +283,7 @@ impl Told<ActOnCalls> {
 impl Asked {
     async fn begin(self, surface: &Surface, change: Change<'_>) -> Result<Response, Problem> {
         let spread = self.spread(change)?;
-        let filter = meant(self.filter, change)?;
+        let filter = meant(self.filter.into(), change).map_err(wrong)?;
         let store = &surface.stores.people;
         let matching = store.matching(&filter, COUNTING).await?;
         if self.dry_run {
@@ -334,49 +333,6 @@ impl Asked {
         }
         Ok(Some(spread))
     }
-}
-
-/// The calls that an action is for, of those that match.
-fn meant(filter: CallFilter, change: Change<'_>) -> Result<Filter, Problem> {
-    use CallState::{Dispatching, Failed, InDoubt, Parked, Pending};
-    let state = filter.state;
-    let mut filter = Filter::from(filter);
-    if filter == Filter::default() {
-        return Err(wrong(
-            "filter: say which calls are meant: a leaf, a state, a batch …",
-        ));
-    }
-    let texts = [&filter.leaf, &filter.key, &filter.reason];
-    if texts.into_iter().flatten().any(|text| text.contains('\0')) {
-        return Err(wrong("filter: no name contains a NUL character"));
-    }
-    let (states, usual): (&[CallState], _) = match change {
-        Change::Retry => (&[Failed], Some(Failed)),
-        Change::Cancel => (&[Pending, Dispatching, InDoubt], Some(Pending)),
-        Change::NotExecutedSend | Change::NotExecutedEnd | Change::Confirm { .. } => {
-            (&[Parked], Some(Parked))
-        }
-        Change::Waive => {
-            filter.compensations = true;
-            (&[Parked, Failed], None)
-        }
-        Change::Release => {
-            filter.holds_others = true;
-            return Ok(filter);
-        }
-    };
-    match (state, usual) {
-        (Some(state), _) if states.contains(&state) => {}
-        (None, Some(usual)) => filter.state = Some(usual.name().to_owned()),
-        (Some(_) | None, _) => {
-            let states: Vec<&str> = states.iter().map(|state| state.name()).collect();
-            let states = states.join(" or ");
-            return Err(wrong(format!(
-                "filter.state: this action is for calls that are {states}"
-            )));
-        }
-    }
-    Ok(filter)
 }
 
 fn wrong(detail: impl Into<String>) -> Problem {
