@@ -6,7 +6,7 @@ ARGS =
 # Most tests wait most of the time.
 THREADS = $(shell n=$$(nproc); echo $$((n + n / 2)))
 
-.PHONY: help demo test leaves storm races history lint build ready
+.PHONY: help demo test leaves storm races history pictures lint build ready
 
 help: ## Show this list
 	@sed -n 's/^\([a-z]*\):.* ## /\1\t/p' Makefile | expand -t 8
@@ -25,6 +25,13 @@ races: ready ## Cancel 10,000 batches at random instants over two sidecars (RACE
 
 history: ready ## Look at metrics, page and API beside 10,000,000 finished calls (HISTORY_CALLS)
 	cargo test --locked --test it -- --ignored --nocapture history::
+
+pictures: ready ## Take pictures of the operator's page: target/pictures, and the README's two
+	.ci/chromium
+	cargo test --locked --test it -- --ignored --nocapture page::pictures
+	command -v pngquant >/dev/null || { echo "the README's pictures need pngquant: apt-get install pngquant" >&2; exit 1; }
+	pngquant --force --strip --output docs/page-overview.png 48 target/pictures/readme-overview.png
+	pngquant --force --strip --output docs/page-call.png 48 target/pictures/readme-call.png
 
 leaves: ready ## Run the tests against servers of others, which it installs (all but Apache into target/leaves)
 	.ci/leaves

@@ -1171,6 +1171,8 @@ CREATE INDEX attempt_call ON leafhopper.attempt USING btree (call_id, id);
 
 CREATE INDEX batch_created ON leafhopper.batch USING btree (created_at, id);
 
+CREATE INDEX batch_failed ON leafhopper.batch USING btree (state, created_at, id) WHERE (state = ANY (ARRAY['cancelled'::text, 'finished'::text]));
+
 CREATE INDEX batch_live ON leafhopper.batch USING btree (state) WHERE (state = ANY (ARRAY['open'::text, 'closing'::text, 'cancelling'::text, 'compensating'::text]));
 
 CREATE INDEX batch_unfinished ON leafhopper.batch USING btree (id) WHERE ((state <> 'open'::text) AND (finished_at IS NULL));

@@ -307,6 +307,16 @@ impl Metrics {
         }
     }
 
+    /// How long attempts took: for each bound of [`SECONDS`], how many took no longer; and how many there were.
+    pub(crate) fn durations(&self, leaf: &str) -> (Vec<(f64, u64)>, u64) {
+        let histogram = self.call_duration_seconds.with_label_values(&[leaf]);
+        let metric = prometheus::core::Metric::metric(&histogram);
+        let histogram = metric.get_histogram();
+        let buckets = histogram.get_bucket().iter();
+        let buckets = buckets.map(|bucket| (bucket.upper_bound(), bucket.cumulative_count()));
+        (buckets.collect(), histogram.get_sample_count())
+    }
+
     /// The text exposition, version 0.0.4.
     #[must_use]
     pub fn render(&self) -> String {

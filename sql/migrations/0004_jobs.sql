@@ -1,5 +1,5 @@
 -- Changes by hand of many calls: jobs that instances work on.
--- Locks:    none that anybody waits for; the index is over what people did.
+-- Locks:    none that anybody waits for; the indexes are over what people did and over batches that failed.
 -- Breaking: no.
 
 INSERT INTO leafhopper.schema_version (version, name, oldest_reader) VALUES (4, 'jobs', 4);
@@ -46,6 +46,9 @@ CREATE INDEX job_running ON leafhopper.job (id) WHERE state = 'running';
 
 -- Who paused a leaf, and why.
 CREATE INDEX operator_action_leaf ON leafhopper.operator_action (leaf, id) WHERE action IN ('pause', 'resume');
+
+-- Lists of the few batches that did not succeed, newest first.
+CREATE INDEX batch_failed ON leafhopper.batch (state, created_at, id) WHERE state IN ('cancelled', 'finished');
 
 -- What a job does is kept under its number.
 CREATE OR REPLACE FUNCTION leafhopper.note(action text, call_id bigint, batch_id uuid, leaf text, reason text) RETURNS void

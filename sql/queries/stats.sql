@@ -21,7 +21,9 @@ WITH alive AS MATERIALIZED (
     -- What a backlog mostly consists of, apart from the rest: the planner expects few groups of these, and hashes them.
     SELECT d.leaf, d.state, NULL::text AS reason, NULL::text AS held, NULL::text AS credential, '' AS kind, false AS later,
            count(*) AS calls, min(d.enqueued_at) AS due_since, NULL::timestamptz AS doubt_since,
-           count(*) FILTER (WHERE d.enqueued_at < (SELECT s.since FROM stuck s)) AS long
+           count(*) FILTER (WHERE d.enqueued_at < (SELECT s.since FROM stuck s)) AS long,
+           min(d.call_id) AS first_call,
+           min(d.call_id) FILTER (WHERE d.enqueued_at < (SELECT s.since FROM stuck s)) AS first_long
       FROM leafhopper.dispatch d
      WHERE d.state = 'pending' AND d.held IS NULL AND d.due_at IS NULL
        AND d.tries = 0 AND d.credential IS NULL AND d.batch_id IS NULL
@@ -46,12 +48,16 @@ WITH alive AS MATERIALIZED (
            count(*) AS calls,
            min(coalesce(d.due_at, d.enqueued_at)) AS due_since,
            min(d.in_doubt_since) AS doubt_since,
-           count(*) FILTER (WHERE CASE d.state
-               WHEN 'in_doubt' THEN d.in_doubt_since < (SELECT s.since FROM stuck s)
-               WHEN 'pending' THEN greatest(d.due_at, d.enqueued_at) < (SELECT s.since FROM stuck s)
-                                OR (d.tries > 0 AND d.first_claimed_at < (SELECT s.since FROM stuck s))
-                                OR coalesce(d.deferred_since < (SELECT s.since FROM stuck s), false) END) AS long
+           count(*) FILTER (WHERE w.long) AS long,
+           min(d.call_id) AS first_call,
+           min(d.call_id) FILTER (WHERE w.long) AS first_long
       FROM leafhopper.dispatch d
+     CROSS JOIN LATERAL (
+          SELECT CASE d.state
+                     WHEN 'in_doubt' THEN d.in_doubt_since < (SELECT s.since FROM stuck s)
+                     WHEN 'pending' THEN greatest(d.due_at, d.enqueued_at) < (SELECT s.since FROM stuck s)
+                                      OR (d.tries > 0 AND d.first_claimed_at < (SELECT s.since FROM stuck s))
+                                      OR coalesce(d.deferred_since < (SELECT s.since FROM stuck s), false) END AS long) w
      WHERE NOT (d.state = 'pending' AND d.held IS NULL AND d.due_at IS NULL
                 AND d.tries = 0 AND d.credential IS NULL AND d.batch_id IS NULL)
      GROUP BY 1, 2, 3, 4, 5, 6, 7
@@ -82,6 +88,11 @@ SELECT s.leaf, s.state, s.why AS reason, s.state = 'pending' AND s.held IS NULL 
            WHEN s.state = 'pending' AND s.held IN ('batch', 'order', 'key') THEN 0
            WHEN s.state = 'pending' AND NOT s.known THEN s.calls
            ELSE s.long END)::int8 AS stuck,
+       min(CASE
+           WHEN s.state = 'parked' OR s.kind IN ('lease_over', 'head_ended') THEN s.first_call
+           WHEN s.state = 'pending' AND s.held IN ('batch', 'order', 'key') THEN NULL
+           WHEN s.state = 'pending' AND NOT s.known THEN s.first_call
+           ELSE s.first_long END) AS first_stuck,
        coalesce(extract(epoch FROM now() - min(s.due_since)
            FILTER (WHERE s.state = 'pending' AND s.held IS NULL AND NOT s.later)), 0)::float8 AS oldest_due,
        coalesce(extract(epoch FROM now() - min(s.doubt_since) FILTER (WHERE s.state = 'in_doubt')), 0)::float8

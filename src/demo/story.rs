@@ -258,7 +258,7 @@ impl Story {
         writeln!(
             out,
             "\nStill running, until Ctrl-C.\n\
-             \x20 the sidecar    http://{address} (/metrics, /livez, /readyz)\n\
+             \x20 the page       http://{address}/ (what is stuck, and why; also /metrics, /livez, /readyz)\n\
              \x20 the leaves     {leaves} (/git/repos/ada, /pay/charges/1)\n\
              \x20 the database   {url}\n\
              In another terminal, write a call of your own, and look around:\n\

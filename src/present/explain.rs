@@ -245,7 +245,7 @@ fn fill(text: &str, call: &CallRow, around: Around) -> String {
         |id: Option<String>| -> String { id.unwrap_or_else(|| "(unknown)".to_owned()) };
     let due = around
         .due_in
-        .filter(|due| *due > 0.0)
+        .filter(|due| *due >= 1.0)
         .map_or_else(|| "a moment".to_owned(), age);
     let when = match call.run_when.as_str() {
         "batch_succeeded" => "once the batch has succeeded",

@@ -150,6 +150,28 @@ fn end(details: &BatchDetails) -> &'static str {
     }
 }
 
+/// Why a batch in this state waits, in one sentence that needs no more than its row.
+pub(crate) fn in_short(state: &str, reason: Option<&str>) -> &'static str {
+    match (state, reason) {
+        ("compensating", Some("teardown_incomplete")) => {
+            "It was cancelled, and an effect of it could not be undone: it stands, and older ones wait for it."
+        }
+        ("compensating", Some("leaf_unknown")) => {
+            "It was cancelled, and its teardown waits for a leaf that no running instance knows."
+        }
+        ("compensating", _) => "It was cancelled, and undoing what was confirmed takes long.",
+        ("cancelling", _) => {
+            "It was cancelled, and calls of it are still in flight, in doubt or parked: what was confirmed is undone \
+             after that."
+        }
+        ("open", _) => {
+            "All its calls are final, and nobody has said that no more come: it waits for leafhopper.seal(), or to be \
+             cancelled."
+        }
+        _ => "It has not moved for long.",
+    }
+}
+
 /// What would move the first of those that wait for a person.
 fn remedies(details: &BatchDetails) -> Vec<Remedy> {
     let waits = details.waits_for.first.iter();

@@ -31,6 +31,11 @@ pub(crate) struct Leaf {
     pub(crate) blocked_credentials: Vec<String>,
     /// An instance sends as much as the rate allows, and more waits.
     pub(crate) rate_limited: bool,
+    /// How many calls at once it is sent at most, over all instances, as this instance is configured; null where it does not
+    /// know the leaf.
+    pub(crate) concurrency: Option<u32>,
+    /// The same of calls a second; null also where there is no limit.
+    pub(crate) rate: Option<f64>,
     /// Calls that wait to be sent.
     pub(crate) waiting: u64,
     /// Calls that are claimed: a request may be on its way.

@@ -97,6 +97,11 @@ impl Fields {
         serde_json::from_str(json).ok().map(Self)
     }
 
+    /// Those of an object that was read before.
+    pub(crate) fn of(object: BTreeMap<String, Box<RawValue>>) -> Self {
+        Self(object)
+    }
+
     /// Reads an array of objects.
     pub(crate) fn read_all(json: &str) -> Vec<Self> {
         let all: Vec<BTreeMap<String, Box<RawValue>>> =
@@ -114,6 +119,12 @@ impl Fields {
         } else {
             Some(raw.to_owned())
         }
+    }
+
+    /// The field as it is written; `None` for null.
+    pub(crate) fn raw(&self, name: &str) -> Option<&str> {
+        let raw = self.0.get(name)?.get();
+        (raw != "null").then_some(raw)
     }
 
     /// The field for people, or nothing.

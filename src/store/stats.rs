@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use super::{Store, StoreError, column, seconds};
+use crate::domain::call::CallId;
 
 /// The live calls of one leaf in one state, for one reason.
 #[derive(Debug, Clone, PartialEq)]
@@ -19,6 +20,8 @@ pub struct Count {
     pub calls: u64,
     /// How many of them are stuck, as the contract defines it.
     pub stuck: u64,
+    /// The first of these.
+    pub first_stuck: Option<CallId>,
     /// The age of the oldest that is due.
     pub oldest_due: Duration,
     /// The age of the oldest doubt.
@@ -58,6 +61,7 @@ impl Store {
                     later: column(OPERATION, row, "later")?,
                     calls: number("calls")?,
                     stuck: number("stuck")?,
+                    first_stuck: column(OPERATION, row, "first_stuck")?,
                     oldest_due: seconds(column(OPERATION, row, "oldest_due")?),
                     oldest_doubt: seconds(column(OPERATION, row, "oldest_doubt")?),
                 })

@@ -83,13 +83,11 @@ impl Access {
     }
 
     /// Whether a token is configured.
-    #[expect(dead_code, reason = "the page asks it")]
     pub(super) fn needs_token(&self) -> bool {
         self.token.is_some()
     }
 
     /// The key for sessions that the token opens; another token makes another one.
-    #[expect(dead_code, reason = "the page asks it")]
     pub(super) fn session_key(&self) -> Option<[u8; 32]> {
         let token = self.token.as_ref()?.expose_secret();
         Some(Sha256::digest(format!("leafhopper session\0{token}")).into())

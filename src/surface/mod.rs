@@ -6,6 +6,8 @@
 mod access;
 mod api;
 mod health;
+mod meant;
+mod page;
 mod problem;
 mod server;
 mod slots;
@@ -27,6 +29,7 @@ use tokio_util::sync::CancellationToken;
 
 use self::{
     access::{Access, Right},
+    page::Page,
     problem::Problem,
     tables::{Looks, Tables},
 };
@@ -44,6 +47,7 @@ struct Surface {
     stores: Stores,
     access: Arc<Access>,
     looks: Arc<Looks>,
+    page: Arc<Page>,
     show_bodies: bool,
     /// The API's description of itself.
     document: Bytes,
@@ -82,12 +86,14 @@ pub(crate) async fn serve(
         stores,
         access: Arc::new(access),
         looks: Arc::default(),
+        page: Arc::default(),
         show_bodies: listen.show_bodies,
         document: document.to_pretty_json().unwrap_or_default().into(),
     };
     let router = Router::new()
         .merge(health::routes())
         .merge(api::guarded(api, &surface))
+        .merge(page::routes())
         .fallback(async || Problem::new(StatusCode::NOT_FOUND, "there is nothing at this path"))
         .method_not_allowed_fallback(async |method: Method| {
             let detail = format!("{method} is not for this path; the header Allow says what is");

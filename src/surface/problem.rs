@@ -44,6 +44,16 @@ impl Problem {
         }
     }
 
+    /// The status of the answer.
+    pub(super) fn status(&self) -> StatusCode {
+        self.status
+    }
+
+    /// A header that goes with it.
+    pub(super) fn header(&self) -> Option<(header::HeaderName, HeaderValue)> {
+        self.header.as_deref().cloned()
+    }
+
     /// What to do instead.
     pub(super) fn hint(mut self, hint: impl Into<String>) -> Self {
         self.hint = Some(hint.into());

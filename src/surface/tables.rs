@@ -38,6 +38,11 @@ struct Look {
 }
 
 impl Looks {
+    /// Something was changed by hand: the next one looks anew.
+    pub(super) async fn forget(&self) {
+        *self.last.lock().await = None;
+    }
+
     /// What the tables hold, or held a moment ago.
     ///
     /// # Errors

@@ -59,7 +59,8 @@ fn block(language: &str) -> &'static str {
     block
 }
 
-fn runs(command: &mut Command) -> bool {
+/// Whether it can be run.
+pub(crate) fn runs(command: &mut Command) -> bool {
     command.output().is_ok_and(|output| output.status.success())
 }
 
@@ -75,7 +76,7 @@ pub(crate) fn python_with(module: &str) -> Option<String> {
 }
 
 /// Says that something is not tried; where it has to be, that is a failure.
-fn missing(what: &str) -> Option<String> {
+pub(crate) fn missing(what: &str) -> Option<String> {
     let missing = format!("{what} is not here: .ci/clients gets it");
     let is_required = std::env::var("LEAFHOPPER_CLIENTS").is_ok_and(|value| value == "required");
     assert!(!is_required, "{missing}");

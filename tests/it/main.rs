@@ -55,6 +55,7 @@ mod origin;
 mod others_leaves;
 mod outbox;
 mod outcomes;
+mod page;
 mod probe_races;
 mod probes;
 mod producer;

@@ -165,8 +165,25 @@ impl Store {
     /// # Errors
     /// The database did not answer.
     pub async fn calls(&self, filter: &Filter, page: Page) -> Result<Vec<CallRow>, StoreError> {
+        let (found, _) = self.calls_among(filter, page, usize::MAX).await?;
+        Ok(found)
+    }
+
+    /// As [`Self::calls`], but looks through no more than about so many that could match. Where it gives up before the
+    /// page is full, the second value is the call behind which to go on.
+    ///
+    /// # Errors
+    /// The database did not answer.
+    pub async fn calls_among(
+        &self,
+        filter: &Filter,
+        page: Page,
+        most: usize,
+    ) -> Result<(Vec<CallRow>, Option<CallId>), StoreError> {
         let mut found = Vec::new();
         let mut after = page.start();
+        let mut looked = 0;
+        let mut given_up = None;
         while found.len() < page.limit {
             let candidates = self.candidates(filter, page, after, CHUNK).await?;
             let Some(last) = candidates.last().copied() else {
@@ -186,9 +203,14 @@ impl Store {
                 break;
             }
             after = last;
+            looked += candidates.len();
+            if looked >= most {
+                given_up = Some(last).filter(|_| found.len() < page.limit);
+                break;
+            }
         }
         found.truncate(page.limit);
-        Ok(found)
+        Ok((found, given_up))
     }
 
     /// These calls, by id, whatever they are like. Ids that don't exist are left out.

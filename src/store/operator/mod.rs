@@ -11,6 +11,7 @@ pub mod job;
 pub mod leaves;
 pub mod list;
 pub mod show;
+pub mod watch;
 
 use tokio_postgres::{Row, error::SqlState};
 use uuid::Uuid;

@@ -19,7 +19,7 @@ use crate::{
 
 /// List batches, the newest first.
 ///
-/// A page at a time: the header `Link` has the address of the next one, and so has `next` its `after`.
+/// A page at a time: the header `Link` has the address of the next one, and `next` its `after`.
 #[utoipa::path(get, path = "/api/v1/batches", operation_id = "list_batches", tag = "batches",
     params(BatchFilter, BatchPage), responses((status = 200, description = "A page of batches.", body = rows::BatchList)))]
 pub(super) async fn list(
@@ -39,6 +39,7 @@ pub(super) async fn list(
     page(
         found,
         part.limit,
+        None,
         &uri,
         |batch| (batch.id, batch.json),
         Items::Batches,

@@ -20,6 +20,9 @@ use crate::{
     present::json::{self, Object},
 };
 
+/// One request looks through about so many calls that could match.
+const LOOKED: usize = 20_000;
+
 /// A page of a list.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "snake_case")]
@@ -41,18 +44,21 @@ struct Listed<N> {
 pub(super) fn page<R, N: Serialize + ToString>(
     mut found: Vec<R>,
     limit: usize,
+    given_up: Option<N>,
     uri: &Uri,
     row: impl Fn(R) -> (N, String),
     items: impl Fn(Vec<Box<RawValue>>) -> Items,
 ) -> Result<Response, Problem> {
     let more = found.len() > limit;
     found.truncate(limit);
-    let mut next = None;
+    let mut next = given_up;
     let mut jsons = Vec::with_capacity(found.len());
     for one in found {
         let (id, json) = row(one);
         jsons.push(RawValue::from_string(json)?);
-        next = more.then_some(id);
+        if more {
+            next = Some(id);
+        }
     }
     let mut headers = HeaderMap::new();
     if let Some(id) = &next {
@@ -65,7 +71,8 @@ pub(super) fn page<R, N: Serialize + ToString>(
 
 /// List calls, the newest first.
 ///
-/// A page at a time: the header `Link` has the address of the next one, and so has `next` its `after`.
+/// A page at a time: the header `Link` has the address of the next one, and `next` its `after`. Where few calls match, a page
+/// may hold fewer than `limit`, even none, and have a next one: no request looks through more than twenty thousand.
 #[utoipa::path(get, path = "/api/v1/calls", operation_id = "list_calls", tag = "calls",
     params(CallFilter, CallPage), responses((status = 200, description = "A page of calls.", body = rows::CallList)))]
 pub(super) async fn list(
@@ -73,14 +80,14 @@ pub(super) async fn list(
     uri: Uri,
     Query(filter, part): Query<CallFilter, CallPage>,
 ) -> Result<Response, Problem> {
-    let calls = surface
-        .stores
-        .people
-        .calls(&filter.into(), part.and_one())
+    let store = &surface.stores.people;
+    let (calls, given_up) = store
+        .calls_among(&filter.into(), part.and_one(), LOOKED)
         .await?;
     page(
         calls,
         part.limit,
+        given_up,
         &uri,
         |call| (call.id, call.json),
         Items::Calls,

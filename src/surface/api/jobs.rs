@@ -13,10 +13,10 @@ use serde_json::value::RawValue;
 use utoipa::ToSchema;
 
 use super::{
-    super::{Surface, problem::Problem},
+    super::{Surface, meant::meant, problem::Problem},
     act::{Act, Truth, change},
     calls::{Items, page},
-    filter::{CallFilter, JobPage, State as CallState},
+    filter::{CallFilter, JobPage},
     query::{Named, Query},
     rows,
     told::{Told, Words, by},
@@ -28,7 +28,6 @@ use crate::{
     store::operator::{
         act::{By, Change},
         job::NewJob,
-        list::Filter,
     },
 };
 
@@ -55,7 +54,26 @@ pub(super) struct ActOnCalls {
     dry_run: bool,
     /// Refuse if another number of calls matches.
     expect_count: Option<u64>,
-    /// Over how long what is sent again is spread, such as `10m`: each call is due at some time within it.
+}
+
+/// All failed calls that match a filter, to be sent again.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct RetryCalls {
+    /// Which calls; not empty.
+    filter: CallFilter,
+    /// Why; it is kept with each call's action.
+    #[schema(value_type = String, min_length = 1, max_length = 1000)]
+    reason: Words,
+    /// Who acts; without one, `api@` and the address that the request came from.
+    #[schema(value_type = Option<String>, min_length = 1, max_length = 1000)]
+    actor: Option<Words>,
+    /// Only say how many match, and change nothing.
+    #[serde(default)]
+    dry_run: bool,
+    /// Refuse if another number of calls matches.
+    expect_count: Option<u64>,
+    /// Over how long they are spread, such as `10m`, seven days at most: each call is due at some time within it.
     spread: Option<String>,
 }
 
@@ -87,7 +105,7 @@ pub(super) struct ResolveCalls {
     dry_run: bool,
     /// Refuse if another number of calls matches.
     expect_count: Option<u64>,
-    /// Over how long what is sent again is spread, such as `10m`: each call is due at some time within it.
+    /// Of `not_executed`: over how long they are spread, such as `10m`, seven days at most: each call is due at some time within it.
     spread: Option<String>,
 }
 
@@ -106,14 +124,22 @@ pub(super) struct DryRun {
 /// Send all failed calls again that match.
 ///
 /// The answer names a job, which goes on by itself: any instance works on it.
-#[utoipa::path(post, path = "/api/v1/calls/retry", operation_id = "retry_calls", tag = "calls", request_body = ActOnCalls,
+#[utoipa::path(post, path = "/api/v1/calls/retry", operation_id = "retry_calls", tag = "calls", request_body = RetryCalls,
     responses((status = 200, description = "A dry run: what matches.", body = DryRun),
         (status = 202, description = "The job has begun.", body = rows::Job, headers(("Location", description = "Where it tells how far it is.")))))]
 pub(super) async fn retry(
     State(surface): State<Surface>,
-    told: Told<ActOnCalls>,
+    told: Told<RetryCalls>,
 ) -> Result<Response, Problem> {
-    told.asked().begin(&surface, Change::Retry).await
+    let Told { said, peer } = told;
+    let asked = Asked {
+        filter: said.filter,
+        by: by(said.actor, said.reason, peer),
+        dry_run: said.dry_run,
+        expect_count: said.expect_count,
+        spread: said.spread,
+    };
+    asked.begin(&surface, Change::Retry).await
 }
 
 /// Keep all calls from being sent that match.
@@ -185,6 +211,7 @@ pub(super) async fn list(
     page(
         jobs,
         part.limit,
+        None,
         &uri,
         |job| (job.id, job.json),
         Items::Jobs,
@@ -248,7 +275,7 @@ impl Told<ActOnCalls> {
             by: by(said.actor, said.reason, peer),
             dry_run: said.dry_run,
             expect_count: said.expect_count,
-            spread: said.spread,
+            spread: None,
         }
     }
 }
@@ -256,7 +283,7 @@ impl Told<ActOnCalls> {
 impl Asked {
     async fn begin(self, surface: &Surface, change: Change<'_>) -> Result<Response, Problem> {
         let spread = self.spread(change)?;
-        let filter = meant(self.filter, change)?;
+        let filter = meant(self.filter.into(), change).map_err(wrong)?;
         let store = &surface.stores.people;
         let matching = store.matching(&filter, COUNTING).await?;
         if self.dry_run {
@@ -297,7 +324,7 @@ impl Asked {
         };
         if !matches!(change, Change::Retry | Change::NotExecutedSend) {
             return Err(wrong(
-                "spread goes with what is sent again: retry, or resolve as not_executed",
+                "spread goes with \"as\": \"not_executed\" and what is sent again",
             ));
         }
         let spread = duration_of(text).map_err(|flaw| wrong(format!("spread: {flaw}")))?;
@@ -306,49 +333,6 @@ impl Asked {
         }
         Ok(Some(spread))
     }
-}
-
-/// The calls that an action is for, of those that match.
-fn meant(filter: CallFilter, change: Change<'_>) -> Result<Filter, Problem> {
-    use CallState::{Dispatching, Failed, InDoubt, Parked, Pending};
-    let state = filter.state;
-    let mut filter = Filter::from(filter);
-    if filter == Filter::default() {
-        return Err(wrong(
-            "filter: say which calls are meant: a leaf, a state, a batch …",
-        ));
-    }
-    let texts = [&filter.leaf, &filter.key, &filter.reason];
-    if texts.into_iter().flatten().any(|text| text.contains('\0')) {
-        return Err(wrong("filter: no name contains a NUL character"));
-    }
-    let (states, usual): (&[CallState], _) = match change {
-        Change::Retry => (&[Failed], Some(Failed)),
-        Change::Cancel => (&[Pending, Dispatching, InDoubt], Some(Pending)),
-        Change::NotExecutedSend | Change::NotExecutedEnd | Change::Confirm { .. } => {
-            (&[Parked], Some(Parked))
-        }
-        Change::Waive => {
-            filter.compensations = true;
-            (&[Parked, Failed], None)
-        }
-        Change::Release => {
-            filter.holds_others = true;
-            return Ok(filter);
-        }
-    };
-    match (state, usual) {
-        (Some(state), _) if states.contains(&state) => {}
-        (None, Some(usual)) => filter.state = Some(usual.name().to_owned()),
-        (Some(_) | None, _) => {
-            let states: Vec<&str> = states.iter().map(|state| state.name()).collect();
-            let states = states.join(" or ");
-            return Err(wrong(format!(
-                "filter.state: this action is for calls that are {states}"
-            )));
-        }
-    }
-    Ok(filter)
 }
 
 fn wrong(detail: impl Into<String>) -> Problem {

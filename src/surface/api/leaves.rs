@@ -88,9 +88,15 @@ pub(super) struct Resumed {
 pub(super) async fn list(State(surface): State<Surface>) -> Result<Json<LeafList>, Problem> {
     let rows = surface.stores.people.leaves().await?;
     let tables = surface.tables().await?;
-    Ok(Json(LeafList {
-        leaves: leaves(rows, &tables.counts),
-    }))
+    let mut leaves = leaves(rows, &tables.counts);
+    for leaf in &mut leaves {
+        if let Some(lane) = surface.context.lanes.get(&leaf.name) {
+            let configured = &lane.settings().leaf;
+            leaf.concurrency = Some(configured.concurrency);
+            leaf.rate = configured.rate;
+        }
+    }
+    Ok(Json(LeafList { leaves }))
 }
 
 /// List the running sidecars, and those that were not heard of for longer than their lease.

@@ -176,7 +176,8 @@ retry :: {"reason": "why", "filter": {"state": "parked"}} :: filter.state: this 
 retry :: {"reason": "why", "filter": {"key": "\u0000"}} :: NUL
 retry :: {"reason": "why", "filter": {"leaf": "a"}, "spread": "soon"} :: spread: "soon" is not a duration
 retry :: {"reason": "why", "filter": {"leaf": "a"}, "spread": "30d"} :: at most seven days
-cancel :: {"reason": "why", "filter": {"leaf": "a"}, "spread": "1m"} :: spread goes with what is sent again
+cancel :: {"reason": "why", "filter": {"leaf": "a"}, "spread": "1m"} :: unknown field `spread`, expected one of `filter`
+resolve :: {"reason": "why", "filter": {"leaf": "a"}, "as": "waive", "spread": "1m"} :: spread goes with
 resolve :: {"reason": "why", "filter": {"leaf": "a"}, "as": "waive"} :: filter.state: this action is for calls that are parked or failed
 "#;
 
@@ -205,7 +206,7 @@ async fn what_is_said_wrongly_is_refused_by_its_name() {
 #[tokio::test]
 async fn what_comes_for_a_paused_leaf_is_shown_and_sent_when_it_is_resumed() {
     let bed = Bed::new().await;
-    let sidecar = bed.sidecar("").await;
+    let sidecar = bed.sidecar("concurrency = 7\nrate = \"50/s\"").await;
     let client = Client::new(&sidecar);
     let paused = client
         .post("/api/v1/leaves/leaf/pause", &why())
@@ -241,6 +242,10 @@ async fn what_comes_for_a_paused_leaf_is_shown_and_sent_when_it_is_resumed() {
         (&json!(true), &json!(true), &json!(50))
     );
     assert_eq!(leaf["pause"]["actor"], "ada");
+    assert_eq!(
+        (&leaf["concurrency"], &leaf["rate"]),
+        (&json!(7), &json!(50.0))
+    );
     assert_eq!(leaf["pause"]["reason"], "looked at it");
     let shown = client
         .get("/api/v1/calls?reason=leaf_paused&limit=100")

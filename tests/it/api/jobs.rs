@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use rustix::process::Signal;
 use serde_json::{Value, json};
 
 use super::Client;
@@ -212,6 +213,41 @@ async fn what_a_crash_interrupts_goes_on_and_nothing_is_taken_twice() {
     // Left to another instance, while nobody asks it to.
     let other = config.start().await;
     let done = until_state(&Client::new(&other), job.unwrap(), "done").await;
+    assert_eq!((&done["done"], &done["refused"]), (&json!(250), &json!(0)));
+}
+
+#[tokio::test]
+async fn one_that_was_held_up_takes_nothing_that_another_has_taken() {
+    let bed = Bed::new().await;
+    failed(&bed, 250).await;
+    let paused = "INSERT INTO leafhopper.leaf_control (leaf, paused) VALUES ('leaf', true)";
+    bed.app.execute(paused).await;
+    let config = bed.config("");
+    // It has found the first hundred calls, and is about to take them.
+    let freezing = config.sidecar();
+    let freezing = freezing.environment("LEAFHOPPER_FREEZE_AT", "work on a job: before");
+    let held_up = freezing.start().await;
+    let body = json!({ "filter": { "leaf": "leaf" }, "reason": "a test" });
+    let client = Client::new(&held_up);
+    let begun = async { client.post("/api/v1/calls/retry", &body).await.expect(202) };
+    let meanwhile = async {
+        until("it is held up", async || {
+            if held_up.is_stopped() {
+                Ok(())
+            } else {
+                Err(())
+            }
+        })
+        .await;
+        let dying = config.sidecar();
+        let dying = dying.environment("LEAFHOPPER_CRASH_AT", "work on a job: done");
+        dying.launch().exit().await;
+        let job = bed.app.rows("SELECT state, done FROM leafhopper.job").await;
+        assert_eq!(job, [json!({ "state": "running", "done": 100 })]);
+        held_up.signal(Signal::CONT);
+    };
+    let (job, ()) = tokio::join!(begun, meanwhile);
+    let done = until_state(&client, job["id"].as_i64().unwrap(), "done").await;
     assert_eq!((&done["done"], &done["refused"]), (&json!(250), &json!(0)));
 }
 

@@ -96,6 +96,33 @@ async fn lists_come_in_pages_and_by_filters() {
 }
 
 #[tokio::test]
+async fn where_little_matches_no_request_looks_through_all_of_the_history() {
+    let bed = Bed::new().await;
+    bed.app
+        .execute(
+            "SET session_replication_role = replica; \
+             INSERT INTO leafhopper.outbox (leaf, key, path) \
+             SELECT 'leaf', 'k' || n, '/' FROM generate_series(1, 45000) n; \
+             INSERT INTO leafhopper.result (leaf, key, generation, call_id, status, source) \
+             VALUES ('leaf', 'k1', 1, 1, 200, 'response'); \
+             INSERT INTO leafhopper.finished (call_id, state, reason) \
+             SELECT id, 'cancelled', 'ordered twice' FROM leafhopper.outbox WHERE id > 1; \
+             ANALYZE leafhopper.outbox, leafhopper.finished",
+        )
+        .await;
+    let sidecar = bed.sidecar("").await;
+    let client = Client::new(&sidecar);
+    let mut address = Some("/api/v1/calls?state=confirmed".to_owned());
+    let mut pages = Vec::new();
+    while let Some(path) = address.take() {
+        let answer = client.get(&path).await;
+        address = next(&answer);
+        pages.push(ids(&answer.expect(200)));
+    }
+    assert_eq!(pages, [vec![], vec![], vec![1]]);
+}
+
+#[tokio::test]
 async fn what_is_not_understood_is_named_with_what_would_be_right() {
     let bed = Bed::new().await;
     let sidecar = bed.sidecar("").await;

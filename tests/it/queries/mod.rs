@@ -117,7 +117,9 @@ async fn fill(app: &App) {
           WHERE call_id % 1000 = 6; \
          INSERT INTO leafhopper.attempt (call_id, attempt, class) \
          SELECT call_id, 1, 'failed' FROM leafhopper.finished; \
-         ANALYZE leafhopper.attempt, leafhopper.batch, leafhopper.batch_mark, leafhopper.outbox, leafhopper.dispatch, leafhopper.finished, leafhopper.result"
+         INSERT INTO leafhopper.operator_action (actor, action, call_id, reason) \
+         SELECT 'ada', 'retry', call_id, 'outage over' FROM leafhopper.finished; \
+         ANALYZE leafhopper.operator_action, leafhopper.attempt, leafhopper.batch, leafhopper.batch_mark, leafhopper.outbox, leafhopper.dispatch, leafhopper.finished, leafhopper.result"
     ))
     .await;
 }
@@ -178,6 +180,12 @@ add_compensations.sql :: '{40007}', '{1}', '{DELETE}', '{/}', '{NULL}' :: outbox
 remake_compensations.sql :: '{7}', '{DELETE}', '{/}', '{NULL}' :: dispatch_pkey outbox_pkey
 release_compensations.sql :: '{7}', '{NULL}', '{NULL}', '{0}' :: dispatch_pkey
 end_teardowns.sql :: BATCHES :: batch_live
+stuck_batches.sql :: 5, 200 :: batch_live
+recent_results.sql :: 1000 :: result_seq
+recent_actions.sql :: 200 :: operator_action_pkey
+show_claim.sql :: 7 :: dispatch_pkey
+last_words.sql :: '{20001,20002}' :: attempt_call
+search_calls.sql :: '{"{}"}', 'k', 60000, 500, 50 :: outbox_pkey dispatch_pkey
 "#;
 
 #[tokio::test]
@@ -238,12 +246,13 @@ async fn the_hot_statements_use_their_indexes() {
 /// The gauges tell of groups what the view tells of each call.
 async fn counts_agree_with_the_view(app: &App) {
     let counted = format!(
-        "SELECT leaf, state, coalesce(reason, '') AS reason, sum(calls)::int8 AS calls, sum(stuck)::int8 AS stuck \
+        "SELECT leaf, state, coalesce(reason, '') AS reason, sum(calls)::int8 AS calls, sum(stuck)::int8 AS stuck, \
+                min(first_stuck) AS first_stuck \
            FROM ({}) s GROUP BY 1, 2, 3",
         query("stats.sql")
     );
     let viewed = "SELECT leaf, state, coalesce(reason, '') AS reason, count(*) AS calls, \
-                         count(*) FILTER (WHERE stuck) AS stuck \
+                         count(*) FILTER (WHERE stuck) AS stuck, min(id) FILTER (WHERE stuck) AS first_stuck \
                     FROM leafhopper.call WHERE finished_at IS NULL AND reason IS DISTINCT FROM 'untracked' GROUP BY 1, 2, 3";
     let differences = format!(
         "WITH c AS MATERIALIZED ({counted}), v AS MATERIALIZED ({viewed}) \

@@ -16,6 +16,10 @@ list_tracked.sql :: false, true, 'failed', NULL, 0, false, 1000, 'rejected' :: f
 list_heads.sql :: NULL, 0, false, 1000 :: order_hold_head
 list_rows.sql :: '{7,20007,40007}', NULL, NULL, false, NULL, NULL, NULL, false, false :: outbox_pkey dispatch_pkey finished_pkey result_pkey
 list_batches.sql :: NULL, false, NULL, 51 :: batch_created
+list_batches.sql :: 'open', false, NULL, 51 :: batch_live
+list_batches.sql :: 'cancelled', false, NULL, 51 :: batch_failed
+list_batches.sql :: 'succeeded', false, NULL, 51 :: batch_created
+list_batches.sql :: NULL, true, NULL, 51 :: batch_live
 batch_rows.sql :: ARRAY[md5('7'), md5('17')]::uuid[] :: batch_pkey outbox_batch
 show_call.sql :: 40007, 500, 20 :: outbox_pkey dispatch_pkey finished_pkey result_pkey attempt_call operator_action_call
 job_list.sql :: NULL, 9223372036854775807, 51 :: job_pkey
@@ -59,6 +63,7 @@ async fn what_people_ask_for_uses_its_indexes() {
             "finished",
             "result",
             "attempt",
+            "batch",
             "operator_action",
             "job",
         ];

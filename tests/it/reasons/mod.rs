@@ -1,4 +1,4 @@
-//! Every reason of the contract: it comes about, is seen by the command line and in the metrics, and
+//! Every reason of the contract: it comes about, is seen by the command line, on the page and in the metrics, and
 //! what is shown as the way out moves the call.
 
 mod ended;
@@ -49,6 +49,15 @@ async fn is_seen(
     let first = shown.lines().next().unwrap_or_default();
     assert!(first.contains(&format!("{state}: {reason}")), "{shown}");
     assert!(!shown.contains("knows no more"), "{shown}");
+    let (status, page) = sidecar.get(&format!("/calls/{id}")).await;
+    assert_eq!(status, 200, "{page}");
+    assert!(
+        page.contains(&format!("{state}: {reason}</span>")),
+        "{page}"
+    );
+    let by_reason = format!("/calls?state={state}&reason={reason}");
+    let (_, page) = sidecar.get(&by_reason).await;
+    assert!(page.contains(&format!("href=\"/calls/{id}\"")), "{page}");
     if let Some(metric) = metric {
         let label = format!("reason=\"{reason}\"");
         until(&format!("{metric}{{{label}}} counts it"), async || {

@@ -1,0 +1,43 @@
+//! Which calls an action is for, of those that match a filter: what the API and the page say of many calls.
+
+use crate::store::operator::{act::Change, list::Filter};
+
+/// The calls that an action is for, of those that match.
+///
+/// # Errors
+/// The filter means everything, or calls that the action is not for.
+pub(super) fn meant(mut filter: Filter, change: Change<'_>) -> Result<Filter, String> {
+    if filter == Filter::default() {
+        return Err("filter: say which calls are meant: a leaf, a state, a batch …".to_owned());
+    }
+    let texts = [&filter.leaf, &filter.key, &filter.reason];
+    if texts.into_iter().flatten().any(|text| text.contains('\0')) {
+        return Err("filter: no name contains a NUL character".to_owned());
+    }
+    let (states, usual): (&[&str], _) = match change {
+        Change::Retry => (&["failed"], Some("failed")),
+        Change::Cancel => (&["pending", "dispatching", "in_doubt"], Some("pending")),
+        Change::NotExecutedSend | Change::NotExecutedEnd | Change::Confirm { .. } => {
+            (&["parked"], Some("parked"))
+        }
+        Change::Waive => {
+            filter.compensations = true;
+            (&["parked", "failed"], None)
+        }
+        Change::Release => {
+            filter.holds_others = true;
+            return Ok(filter);
+        }
+    };
+    match (filter.state.as_deref(), usual) {
+        (Some(state), _) if states.contains(&state) => {}
+        (None, Some(usual)) => filter.state = Some(usual.to_owned()),
+        (Some(_) | None, _) => {
+            let states = states.join(" or ");
+            return Err(format!(
+                "filter.state: this action is for calls that are {states}"
+            ));
+        }
+    }
+    Ok(filter)
+}
