@@ -337,6 +337,29 @@ async fn heads_are_released_by_a_filter() {
     bed.app.until_state(next, "confirmed").await;
 }
 
+/// Else a step would read a whole backlog, and begin anew where it was interrupted.
+#[tokio::test]
+async fn a_job_gets_on_also_where_nothing_matches() {
+    let bed = Bed::new().await;
+    bed.app.insert(keyed("gone", "first")).await;
+    bed.app
+        .execute(
+            "INSERT INTO leafhopper.leaf_control (leaf, paused) VALUES ('leaf', true); \
+             INSERT INTO leafhopper.outbox (leaf, key, path) \
+             SELECT 'leaf', 'k' || n, '/things' FROM generate_series(2, 12000) n; \
+             ANALYZE leafhopper.outbox, leafhopper.dispatch",
+        )
+        .await;
+    let sidecar = bed.sidecar("").await;
+    let client = Client::new(&sidecar);
+    let body = json!({ "filter": { "reason": "leaf_unknown" }, "reason": "a test" });
+    let job = client.post("/api/v1/calls/cancel", &body).await.expect(202);
+    assert_eq!(job["matched"], json!(1));
+    let done = until_state(&client, job["id"].as_i64().unwrap(), "done").await;
+    assert_eq!(done["done"], json!(1));
+    assert!(done["after_id"].as_i64() >= Some(10_000), "{done}");
+}
+
 /// While instances are replaced, a job may say more than the older of them can read.
 #[tokio::test]
 async fn a_job_that_is_not_understood_is_left_to_others_and_holds_no_other_up() {

@@ -28,6 +28,9 @@ use crate::{
 /// So many calls are counted in one statement.
 const COUNTED: usize = 1000;
 
+/// Of about so many that could match. How far a look has come is known after it, also where it has found none.
+const LOOKED: usize = 10_000;
+
 /// So many ids are named of those that match.
 const NAMED: usize = 100;
 
@@ -126,20 +129,20 @@ impl Store {
                 after,
                 limit: COUNTED,
             };
-            let calls = self.calls(filter, page).await?;
+            let (calls, given_up) = self.calls_among(filter, page, LOOKED).await?;
             let meant = calls.iter().filter(|call| call.id <= matching.last);
             let ids: Vec<CallId> = meant.map(|call| call.id).collect();
             matching.number += u64::try_from(ids.len()).unwrap_or_default();
             let room = NAMED.saturating_sub(matching.first.len());
             matching.first.extend(ids.iter().take(room));
-            if ids.len() < COUNTED {
+            if ids.len() < COUNTED && given_up.is_none() {
                 matching.complete = true;
                 return Ok(matching);
             }
             if Instant::now() >= end {
                 return Ok(matching);
             }
-            after = ids.last().copied();
+            after = given_up.or(ids.last().copied());
         }
     }
 

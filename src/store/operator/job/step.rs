@@ -5,11 +5,14 @@ use std::time::Duration;
 use serde::Serialize;
 use tokio_postgres::{Row, types::Type};
 
-use super::super::{
-    act::{ActError, By, Change, GROUP, LOCK_WAIT, Refusal, Target},
-    apply::{Applied, apply, ids_of, lock_further},
-    column,
-    list::{Filter, Order, Page},
+use super::{
+    super::{
+        act::{ActError, By, Change, GROUP, LOCK_WAIT, Refusal, Target},
+        apply::{Applied, apply, ids_of, lock_further},
+        column,
+        list::{Filter, Order, Page},
+    },
+    LOOKED,
 };
 use crate::{
     domain::call::CallId,
@@ -161,10 +164,10 @@ impl Store {
             after: Some(job.after),
             limit: GROUP,
         };
-        let mut calls = self.calls(&job.filter, page).await?;
+        let (mut calls, given_up) = self.calls_among(&job.filter, page, LOOKED).await?;
         let found = calls.len();
         calls.retain(|call| call.id <= job.last);
-        let last = calls.len() < found || found < GROUP;
+        let last = given_up.map_or(calls.len() < found || found < GROUP, |id| id >= job.last);
         let targets: Vec<Target> = calls
             .iter()
             .map(|call| Target {
@@ -172,7 +175,8 @@ impl Store {
                 attempts: Some(call.attempts),
             })
             .collect();
-        let after = targets.last().map_or(job.after, |target| target.id);
+        let end = targets.last().map(|target| target.id);
+        let after = given_up.or(end).unwrap_or(job.after);
 
         let transaction = self.begin(WORK).await?;
         let take = include_str!("../../../../sql/queries/job_take.sql");
