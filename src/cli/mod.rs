@@ -147,7 +147,9 @@ pub fn main() -> ExitCode {
     } else {
         "warn"
     };
-    let level = cli.log_level.clone().unwrap_or_else(|| usual.to_owned());
+    // As with other variables of the environment, an empty one says nothing.
+    let level = cli.log_level.clone().filter(|level| !level.is_empty());
+    let level = level.unwrap_or_else(|| usual.to_owned());
     let mut stdout = io::BufWriter::new(io::stdout());
     let mut stderr = io::stderr();
     let mut out = Out::process(&mut stdout, &mut stderr);

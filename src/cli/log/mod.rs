@@ -32,9 +32,9 @@ pub enum Format {
 /// # Errors
 /// The filter can't be read.
 pub fn start(format: Option<Format>, filter: &str) -> Result<Format, String> {
-    let directives = directives(filter);
-    let filter = EnvFilter::try_new(directives)
-        .map_err(|error| format!("--log-level {filter}: {error}; for example: info"))?;
+    let read = directives(filter)
+        .and_then(|all| EnvFilter::try_new(all).map_err(|error| error.to_string()));
+    let filter = read.map_err(|flaw| format!("--log-level {filter}: {flaw}; for example: info"))?;
     let terminal = io::stderr().is_terminal();
     let format = format.unwrap_or(if terminal { Format::Text } else { Format::Json });
     let lines = Lines {
@@ -50,21 +50,28 @@ pub fn start(format: Option<Format>, filter: &str) -> Result<Format, String> {
     Ok(format)
 }
 
-/// A bare level is leafhopper's own.
-fn directives(filter: &str) -> String {
+/// A bare level is leafhopper's own. Another bare word would be a target, and leave no line of any other.
+fn directives(filter: &str) -> Result<String, String> {
     // The pool's own lines say again, for each connection, what the sidecar says once; the exporter's, for each
     // batch of spans.
     let mut all = vec!["deadpool=error".to_owned(), "opentelemetry=off".to_owned()];
     for directive in filter.split(',') {
-        match directive.trim().parse::<LevelFilter>() {
-            Ok(level) if !directive.contains('=') => {
-                all.push(level.min(OF_LIBRARIES).to_string());
-                all.push(format!("leafhopper={level}"));
-            }
-            _ => all.push(directive.to_owned()),
+        let directive = directive.trim();
+        // Nothing at all would be read as `error`.
+        let level = directive.parse::<LevelFilter>().ok();
+        let level = level.filter(|_| !directive.is_empty());
+        if directive.contains('=') {
+            all.push(directive.to_owned());
+        } else if let Some(level) = level {
+            all.push(level.min(OF_LIBRARIES).to_string());
+            all.push(format!("leafhopper={level}"));
+        } else {
+            return Err(format!(
+                "{directive:?} is neither a level (off, error, warn, info, debug, trace) nor target=level"
+            ));
         }
     }
-    all.join(",")
+    Ok(all.join(","))
 }
 
 /// Writes each event as one line, at once.
@@ -139,12 +146,15 @@ mod tests {
                 "leafhopper::step=trace,warn,leafhopper=info",
             ),
         ] {
-            let said = super::directives(filter);
+            let said = super::directives(filter).unwrap();
             assert_eq!(
                 said.strip_prefix("deadpool=error,opentelemetry=off,"),
                 Some(directives)
             );
             EnvFilter::try_new(said).unwrap();
+        }
+        for filter in ["warning", "hyper", "info,verbose", "info,", ""] {
+            assert!(directives(filter).is_err(), "{filter}");
         }
     }
 }
