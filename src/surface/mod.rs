@@ -20,7 +20,7 @@ use axum::{
     Router,
     body::Bytes,
     extract::{ConnectInfo, Request, State},
-    http::{HeaderName, HeaderValue, Method, StatusCode, header},
+    http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header},
     middleware::{self, Next},
     response::{IntoResponse as _, Response},
 };
@@ -94,7 +94,7 @@ pub(crate) async fn serve(
         .merge(health::routes())
         .merge(api::guarded(api, &surface))
         .merge(page::routes())
-        .fallback(async || Problem::new(StatusCode::NOT_FOUND, "there is nothing at this path"))
+        .fallback(async |headers: HeaderMap| page::nothing(&headers))
         .method_not_allowed_fallback(async |method: Method| {
             let detail = format!("{method} is not for this path; the header Allow says what is");
             Problem::new(StatusCode::METHOD_NOT_ALLOWED, detail)

@@ -15,6 +15,12 @@ use crate::{
 /// Among so many of the latest results, those of the last minute are counted.
 const RESULTS: i64 = 1000;
 
+/// Among so many of the latest calls that failed, those of the last hour are counted.
+const FAILED: i64 = 1000;
+
+/// Among so many of the latest actions, those that no job did are looked for.
+const ACTIONS: i64 = 5000;
+
 /// So many batches that are being undone are asked why they wait.
 const UNDONE: i64 = 200;
 
@@ -57,6 +63,15 @@ pub struct Action {
     pub reason: String,
     /// Seconds since.
     pub ago: f64,
+}
+
+/// The calls that failed in the last hour.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Failed {
+    /// By leaf.
+    pub by_leaf: BTreeMap<String, u64>,
+    /// There are more than were counted.
+    pub more: bool,
 }
 
 /// When a live call was claimed, and what comes next. Times are as PostgreSQL writes them.
@@ -152,7 +167,57 @@ impl Store {
         rows.iter().map(read).collect()
     }
 
-    /// The latest so many actions of people, the newest first.
+    /// Calls that failed in the last hour.
+    ///
+    /// # Errors
+    /// The database did not answer.
+    pub async fn failed_lately(&self) -> Result<Failed, StoreError> {
+        const OPERATION: &str = "count what failed lately";
+        let rows = self
+            .query(
+                OPERATION,
+                include_str!("../../../sql/queries/failed_lately.sql"),
+                &[(&FAILED, Type::INT8)],
+            )
+            .await?;
+        let read = |row: &Row| {
+            Ok((
+                column(OPERATION, row, "leaf")?,
+                number(OPERATION, row, "calls")?,
+            ))
+        };
+        let by_leaf: BTreeMap<String, u64> = rows.iter().map(read).collect::<Result<_, _>>()?;
+        let all: u64 = by_leaf.values().sum();
+        Ok(Failed {
+            more: all >= FAILED.unsigned_abs(),
+            by_leaf,
+        })
+    }
+
+    /// Batches whose ids lie between these two, by id; at most `limit`.
+    ///
+    /// # Errors
+    /// The database did not answer.
+    pub async fn batches_between(
+        &self,
+        from: Uuid,
+        to: Uuid,
+        limit: i64,
+    ) -> Result<Vec<Uuid>, StoreError> {
+        const OPERATION: &str = "look for batches by the beginning of their id";
+        let rows = self
+            .query(
+                OPERATION,
+                include_str!("../../../sql/queries/batches_like.sql"),
+                &[(&from, Type::UUID), (&to, Type::UUID), (&limit, Type::INT8)],
+            )
+            .await?;
+        rows.iter()
+            .map(|row| column(OPERATION, row, "id"))
+            .collect()
+    }
+
+    /// The latest so many actions of people that no job did, the newest first.
     ///
     /// # Errors
     /// The database did not answer.
@@ -162,7 +227,7 @@ impl Store {
             .query(
                 OPERATION,
                 include_str!("../../../sql/queries/recent_actions.sql"),
-                &[(&limit, Type::INT8)],
+                &[(&limit, Type::INT8), (&ACTIONS, Type::INT8)],
             )
             .await?;
         let read = |row: &Row| {

@@ -174,6 +174,8 @@ impl Form {
         Tried {
             deed: self.r#do.clone(),
             reason: self.reason.clone(),
+            status: self.status.clone(),
+            body: self.body.clone(),
         }
     }
 

@@ -97,6 +97,13 @@ struct List {
     more: u64,
 }
 
+/// What leaves said last.
+struct Words {
+    of: BTreeMap<CallId, LastWords>,
+    /// Their bodies are shown, too.
+    bodies: bool,
+}
+
 /// `GET /batches/{id}`
 pub(super) async fn batch(
     State(surface): State<Surface>,
@@ -126,16 +133,16 @@ pub(super) async fn page(
         ));
     };
     let undoing: Vec<CallId> = details.undoing.iter().map(|call| call.id).collect();
-    let words = if surface.show_bodies {
-        surface.people().last_words(&undoing).await.map_err(fault)?
-    } else {
-        BTreeMap::new()
+    let words = surface.people().last_words(&undoing).await.map_err(fault)?;
+    let words = Words {
+        of: words,
+        bodies: surface.show_bodies,
     };
     let page = of(&details, &words, tried);
     Ok(render::page(visit, status, "batch.html", &page))
 }
 
-fn of(details: &BatchDetails, words: &BTreeMap<CallId, LastWords>, tried: Tried) -> BatchPage {
+fn of(details: &BatchDetails, words: &Words, tried: Tried) -> BatchPage {
     let batch = &details.batch;
     let said = explain(details);
     let row = Fields::read(&batch.json).unwrap_or_default();
@@ -250,7 +257,7 @@ fn waiting(details: &BatchDetails, call: &CallRow) -> Waiting {
     }
 }
 
-fn effect(details: &BatchDetails, row: &Fields, words: &BTreeMap<CallId, LastWords>) -> Effect {
+fn effect(details: &BatchDetails, row: &Fields, words: &Words) -> Effect {
     let undo = row.cell("compensation");
     let undo = details
         .undoing
@@ -262,7 +269,7 @@ fn effect(details: &BatchDetails, row: &Fields, words: &BTreeMap<CallId, LastWor
         key: row.cell("key"),
         why: why_it_stands(details, row),
         waived: row.cell("compensation_reason") == "waived",
-        undo: undo.map(|call| Line::of(call).with_words(words.get(&call.id))),
+        undo: undo.map(|call| Line::of(call).with_words(words.of.get(&call.id), words.bodies)),
         buttons: remedies_to_undo(details, row)
             .iter()
             .map(|remedy| button(remedy, undo))
@@ -309,6 +316,8 @@ fn options(row: &Fields) -> Vec<&'static str> {
     ]
     .into_iter()
     .filter(|(name, value, _)| row.cell(name) == *value)
+    // What no longer takes calls has no more to come.
+    .filter(|(name, ..)| *name != "sealed" || row.cell("state") == "open")
     .map(|(_, _, says)| says)
     .collect()
 }

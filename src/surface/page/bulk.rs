@@ -63,7 +63,7 @@ const DEEDS: [(&str, &[&str], &str, &str); 5] = [
         "retry",
         &["failed"],
         "Send all again",
-        "Those that failed go back to where they wait for their turn, with all their attempts.",
+        "Those that failed are sent again, each with a fresh allowance of attempts.",
     ),
     (
         "confirm",
@@ -92,17 +92,12 @@ const DEEDS: [(&str, &[&str], &str, &str); 5] = [
     ),
 ];
 
-/// What can be done to all that match; nothing where no filter is given.
+/// What can be done to all that match; nothing where the list is not one of a state.
 pub(super) fn buttons(filter: &Filter, list: &str) -> Vec<Button> {
-    if *filter == Filter::default() {
-        return Vec::new();
-    }
-    let deeds = DEEDS
-        .iter()
-        .filter(|(_, states, ..)| match filter.state.as_deref() {
-            Some(state) => states.contains(&state),
-            None => true,
-        });
+    let deeds = DEEDS.iter().filter(|(_, states, ..)| {
+        let state = filter.state.as_deref();
+        state.is_some_and(|state| states.contains(&state))
+    });
     deeds
         .map(|(deed, _, label, says)| form(list.to_owned(), deed, *label, says))
         .collect()
@@ -120,7 +115,7 @@ pub(super) async fn on_calls(
     match act(&surface, &visit, &asked, &form).await {
         Ok(Done::Counted(page)) => Ok(render::page(&visit, StatusCode::OK, "bulk.html", &*page)),
         Ok(Done::Begun(job)) => {
-            let text = "It goes on by itself, also if you leave.".to_owned();
+            let text = "The job is begun: it goes on by itself, also if you leave.".to_owned();
             Ok(form.done(&visit, &format!("/jobs/{job}"), text))
         }
         Err(Undone::Store(error)) => Err(from_store(&visit, error)),

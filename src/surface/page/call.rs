@@ -57,6 +57,8 @@ struct CallPage {
 pub(super) struct Tried {
     pub(super) deed: String,
     pub(super) reason: String,
+    pub(super) status: String,
+    pub(super) body: String,
 }
 
 /// One line of what is known.

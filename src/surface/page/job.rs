@@ -1,12 +1,12 @@
-//! `/jobs/{id}`: how far a change of many calls is.
+//! `/jobs` and `/jobs/{id}`: how far changes of many calls are.
 
 use axum::{
-    extract::{Path, Request, State},
+    extract::{Path, Query, Request, State},
     http::StatusCode,
     response::Response,
 };
 use jiff::Timestamp;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::{
     act::{Form, Undone, read, refuse, refused},
@@ -16,6 +16,9 @@ use super::{
     visit::{Visit, percent},
 };
 use crate::{present::text::Fields, surface::Surface};
+
+/// Jobs on one page.
+const JOBS: usize = 50;
 
 /// What the template is given.
 #[derive(Debug, Serialize)]
@@ -105,11 +108,39 @@ impl JobPage {
             state,
         }
     }
+}
 
-    /// It still has work.
-    pub(super) fn runs(&self) -> bool {
-        self.state == "running"
-    }
+/// The query of `/jobs`.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub(super) struct AskedJobs {
+    after: Option<i64>,
+}
+
+#[derive(Debug, Serialize)]
+struct JobsPage {
+    jobs: Vec<JobPage>,
+    goes_on: bool,
+    next: Option<String>,
+}
+
+/// `GET /jobs`
+pub(super) async fn jobs(
+    State(surface): State<Surface>,
+    visit: Visit,
+    Query(asked): Query<AskedJobs>,
+) -> Result<Response, PageProblem> {
+    let jobs = surface.people().jobs(asked.after, JOBS + 1).await;
+    let mut jobs = jobs.map_err(|error| from_store(&visit, error))?;
+    let more = jobs.len() > JOBS;
+    jobs.truncate(JOBS);
+    let last = jobs.last().filter(|_| more);
+    let page = JobsPage {
+        next: last.map(|job| format!("/jobs?after={}", job.id)),
+        goes_on: asked.after.is_some(),
+        jobs: jobs.iter().map(|job| JobPage::of(&job.json)).collect(),
+    };
+    Ok(render::page(&visit, StatusCode::OK, "jobs.html", &page))
 }
 
 /// The list of the calls that a filter means.
@@ -164,7 +195,9 @@ pub(super) async fn on_job(
         Ok(())
     };
     let here = format!("/jobs/{id}");
-    match done.await {
+    let done = done.await;
+    surface.forget().await;
+    match done {
         Ok(()) => Ok(form.done(&visit, &here, format!("Job {id} is ended."))),
         Err(Undone::Store(error)) => Err(from_store(&visit, error)),
         Err(Undone::Refused(refusal)) => Ok(form.goes_on(&visit, &here, &refused(refusal))),

@@ -34,6 +34,10 @@ pub(super) struct Lane {
     share: u32,
     in_doubt: u64,
     parked: u64,
+    /// In the last hour.
+    failed: u64,
+    /// There are more than were counted, of this leaf or of others.
+    failed_more: bool,
     stuck: u64,
     oldest_due: String,
     oldest_doubt: String,
@@ -91,6 +95,10 @@ pub(super) fn all(surface: &Surface, seen: &Seen) -> (Vec<Lane>, usize, Duration
         counts.entry(&count.leaf).or_default().push(count);
     }
     let none = Vec::new();
+    let failed = |leaf: &str| {
+        let number = seen.failed.by_leaf.get(leaf).copied();
+        (number.unwrap_or_default(), seen.failed.more)
+    };
     let mut lanes: Vec<Lane> = known
         .iter()
         .map(|leaf| {
@@ -98,6 +106,7 @@ pub(super) fn all(surface: &Surface, seen: &Seen) -> (Vec<Lane>, usize, Duration
             let counts = counts.get(name).unwrap_or(&none);
             let mut lane = counted(name, counts, latencies.get(name));
             let per_minute = seen.per_minute.get(name);
+            (lane.failed, lane.failed_more) = failed(name);
             lane.per_minute = per_minute.map_or_else(|| "0".to_owned(), |number| rate(*number));
             let here = surface.context.lanes.get(name);
             lane.share = here.map_or(0, |lane| lane.share());
@@ -118,8 +127,11 @@ pub(super) fn all(surface: &Surface, seen: &Seen) -> (Vec<Lane>, usize, Duration
         let mut signs = vec![sign("unknown", "bad", says)];
         let control = others.iter().find(|other| other.name == *leaf);
         signs.extend(control.and_then(|leaf| paused(leaf)));
+        let (failed, failed_more) = failed(leaf);
         Lane {
             signs,
+            failed,
+            failed_more,
             per_minute: "0".to_owned(),
             ..counted(leaf, counts, None)
         }
@@ -184,11 +196,12 @@ fn signs(leaf: &LeafRow) -> Vec<Sign> {
     let mut signs: Vec<Sign> = paused(leaf).into_iter().collect();
     if !leaf.blocked.is_empty() {
         let named = leaf.blocked.iter().map(|name| match name.as_str() {
-            "" => "its own auth",
-            name => name,
+            "" => format!("the token of [leaf.{}] auth", leaf.name),
+            name => format!("credential {name}"),
         });
-        let named: Vec<&str> = named.take(5).collect();
-        let says = format!("the leaf refused: {}", named.join(", "));
+        let named: Vec<String> = named.take(5).collect();
+        // 407 does so, too, but comes from what stands before the leaf.
+        let says = format!("401 or 407: refuses {}", named.join(", "));
         signs.push(sign("refused", "bad", says));
     }
     if leaf.breaker_open {

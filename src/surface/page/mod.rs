@@ -28,11 +28,13 @@ mod watched;
 
 use axum::{
     Router,
+    http::{HeaderMap, StatusCode, header},
+    response::{IntoResponse as _, Response},
     routing::{get, post},
 };
 
 use self::watched::Watched;
-use super::Surface;
+use super::{Surface, problem::Problem};
 use crate::store::Store;
 
 /// What the page's handlers share.
@@ -54,11 +56,24 @@ impl Surface {
     }
 }
 
+/// There is nothing at a path: a page for a browser, and for programs what they read.
+pub(super) fn nothing(headers: &HeaderMap) -> Response {
+    let problem = Problem::new(StatusCode::NOT_FOUND, "there is nothing at this path");
+    let accept = headers.get(header::ACCEPT);
+    let accept = accept.and_then(|accept| accept.to_str().ok());
+    if accept.is_some_and(|accept| accept.contains("text/html")) {
+        visit::problem(problem)
+    } else {
+        problem.into_response()
+    }
+}
+
 /// The page's paths. What is no GET acts, and needs the right to.
 pub(super) fn routes() -> Router<Surface> {
     Router::new()
         .route("/", get(overview::overview).post(act::on_all))
         .route("/calls", get(lists::calls).post(bulk::on_calls))
+        .route("/jobs", get(job::jobs))
         .route("/jobs/{id}", get(job::job).post(job::on_job))
         .route("/calls/{id}", get(call::call).post(act::on_call))
         .route("/batches", get(lists::batches))

@@ -34,8 +34,8 @@ pub(super) struct Overview {
     banners: Vec<Banner>,
     tiles: Vec<Tile>,
     stuck: Vec<Card>,
-    /// Calls that are stuck, in all.
-    stuck_calls: u64,
+    /// Calls and batches that are stuck, in all.
+    stuck_all: u64,
     /// Groups that are not shown.
     stuck_more: usize,
     batches: Vec<BatchCard>,
@@ -49,7 +49,7 @@ pub(super) struct Overview {
     lately: String,
     instances: Vec<InstanceLine>,
     deeds: Vec<Deed>,
-    /// Changes of many calls that are under way.
+    /// The latest changes of many calls.
     jobs: Vec<JobPage>,
     /// The database answered.
     known: bool,
@@ -66,8 +66,10 @@ struct Banner {
 
 #[derive(Debug, Serialize)]
 struct Tile {
-    label: &'static str,
+    label: String,
     number: u64,
+    /// There are more.
+    more: bool,
     to: String,
     tone: &'static str,
 }
@@ -146,11 +148,11 @@ fn of(surface: &Surface, seen: &Seen) -> Overview {
     let here = surface.context.identity.id;
     Overview {
         banners: banners(surface, seen),
-        tiles: tiles(&tables.counts),
+        tiles: tiles(seen),
         stuck: cards
             .filter_map(|count| card(count, seen, surface.show_bodies))
             .collect(),
-        stuck_calls: groups.iter().map(|count| count.stuck).sum(),
+        stuck_all: stuck_calls(seen) + stuck_batches(&seen.batches),
         stuck_more: groups.len().saturating_sub(STUCK),
         batches: seen
             .batches
@@ -168,12 +170,7 @@ fn of(surface: &Surface, seen: &Seen) -> Overview {
             .filter_map(|instance| instance_line(instance, here))
             .collect(),
         deeds: deeds(&seen.actions),
-        jobs: seen
-            .jobs
-            .iter()
-            .map(|job| JobPage::of(&job.json))
-            .filter(JobPage::runs)
-            .collect(),
+        jobs: seen.jobs.iter().map(|job| JobPage::of(&job.json)).collect(),
         known: true,
         name: surface.context.identity.name.clone(),
     }
@@ -196,8 +193,16 @@ fn instance_line(json: &str, here: Uuid) -> Option<InstanceLine> {
     })
 }
 
+fn stuck_batches(batches: &[StuckBatch]) -> u64 {
+    batches.first().map_or(0, |batch| batch.all)
+}
+
+fn stuck_calls(seen: &Seen) -> u64 {
+    seen.tables.counts.iter().map(|count| count.stuck).sum()
+}
+
 fn batches_more(batches: &[StuckBatch]) -> u64 {
-    let all = batches.first().map_or(0, |batch| batch.all);
+    let all = stuck_batches(batches);
     all.saturating_sub(u64::try_from(batches.len()).unwrap_or(u64::MAX))
 }
 
@@ -262,20 +267,21 @@ fn banners(surface: &Surface, seen: &Seen) -> Vec<Banner> {
     banners
 }
 
-fn tiles(counts: &[Count]) -> Vec<Tile> {
+fn tiles(seen: &Seen) -> Vec<Tile> {
+    let counts = &seen.tables.counts;
     let sum = |state: &str| -> u64 {
         let of_state = counts.iter().filter(|count| count.state == state);
         of_state.map(|count| count.calls).sum()
     };
-    let stuck = counts.iter().map(|count| count.stuck).sum();
-    let tile = |label, number, to: &str, bad: &'static str| Tile {
-        label,
+    let tile = |label: &str, number, to: &str, bad: &'static str| Tile {
+        label: label.to_owned(),
         number,
+        more: false,
         to: to.to_owned(),
         tone: if number > 0 { bad } else { "none" },
     };
     vec![
-        tile("stuck", stuck, "/calls?stuck=true", "bad"),
+        stuck_tile(stuck_calls(seen), stuck_batches(&seen.batches)),
         tile("waiting", sum("pending"), "/calls?state=pending", "waiting"),
         tile(
             "in flight",
@@ -290,12 +296,46 @@ fn tiles(counts: &[Count]) -> Vec<Tile> {
             "doubt",
         ),
         tile("parked", sum("parked"), "/calls?state=parked", "bad"),
+        Tile {
+            more: seen.failed.more,
+            ..tile(
+                "failed, last hour",
+                seen.failed.by_leaf.values().sum(),
+                "/calls?state=failed",
+                "bad",
+            )
+        },
     ]
 }
 
+/// Calls and batches count alike; of which kind they are is said where there are batches.
+fn stuck_tile(calls: u64, batches: u64) -> Tile {
+    let batches_say = match batches {
+        1 => "1 batch".to_owned(),
+        more => format!("{more} batches"),
+    };
+    let label = match (calls, batches) {
+        (_, 0) => "stuck".to_owned(),
+        (0, _) => format!("stuck: {batches_say}"),
+        (1, _) => format!("stuck: 1 call, {batches_say}"),
+        _ => format!("stuck: {calls} calls, {batches_say}"),
+    };
+    let to = if calls == 0 && batches > 0 {
+        "/batches?stuck=true"
+    } else {
+        "/calls?stuck=true"
+    };
+    Tile {
+        label,
+        number: calls + batches,
+        more: false,
+        to: to.to_owned(),
+        tone: if calls + batches > 0 { "bad" } else { "none" },
+    }
+}
+
 fn line(call: &CallRow, seen: &Seen, show_bodies: bool) -> Line {
-    let words = seen.words.get(&call.id).filter(|_| show_bodies);
-    Line::of(call).with_words(words)
+    Line::of(call).with_words(seen.words.get(&call.id), show_bodies)
 }
 
 fn card(count: &Count, seen: &Seen, show_bodies: bool) -> Option<Card> {

@@ -36,6 +36,7 @@ const TEMPLATES: &[(&str, &str)] = templates![
     "calls.html",
     "enter.html",
     "job.html",
+    "jobs.html",
     "login.html",
     "macros.html",
     "overview.html",

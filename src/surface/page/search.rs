@@ -34,6 +34,9 @@ use crate::{
 /// Of each kind so many are shown.
 const FOUND: usize = 50;
 
+/// Batches that begin alike, so many are shown.
+const FEW: i64 = 20;
+
 /// The query of `/search`.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
@@ -63,6 +66,10 @@ struct SearchPage {
     blank: bool,
     /// A look further back.
     goes_on: bool,
+    /// More were found than are shown.
+    full: bool,
+    /// The list of all calls of this key, where not all are shown.
+    key_list: Option<String>,
 }
 
 /// `GET /search`
@@ -99,6 +106,7 @@ async fn find(
     let store = surface.people();
     let mut named: Vec<CallRow> = Vec::new();
     let mut batches = Vec::new();
+    let mut more_of_key = false;
     if before.is_none() {
         let filter = Filter {
             key: Some(q.to_owned()),
@@ -107,14 +115,22 @@ async fn find(
         let page = Page {
             order: Order::Newest,
             after: None,
-            limit: FOUND,
+            limit: FOUND + 1,
         };
         if let Ok(id) = q.parse::<CallId>() {
             named.extend(store.calls_by_id(&[id]).await?);
         }
-        named.extend(store.calls(&filter, page).await?);
-        if let Ok(batch) = q.parse::<Uuid>() {
-            batches = store.batch_rows(&[batch]).await?;
+        let mut of_key = store.calls(&filter, page).await?;
+        more_of_key = of_key.len() > FOUND;
+        of_key.truncate(FOUND);
+        named.extend(of_key);
+        let ids = match (q.parse::<Uuid>(), beginning(q)) {
+            (Ok(batch), _) => vec![batch],
+            (Err(_no_uuid), Some((from, to))) => store.batches_between(from, to, FEW).await?,
+            (Err(_no_uuid), None) => Vec::new(),
+        };
+        if !ids.is_empty() {
+            batches = store.batch_rows(&ids).await?;
         }
     }
     let mut page = SearchPage {
@@ -122,18 +138,32 @@ async fn find(
         named: named.iter().map(Line::of).collect(),
         batches: batches.iter().map(BatchLine::of).collect(),
         goes_on: before.is_some(),
+        key_list: more_of_key.then(|| format!("/calls?key={}", percent(q))),
         ..SearchPage::default()
     };
     let back_to = |before: CallId| format!("/search?q={}&before={before}", percent(q));
     if named.is_empty() && batches.is_empty() {
         look(store, &mut page, before.unwrap_or(CallId::MAX)).await?;
-        let further = page.oldest.filter(|_| page.more);
+        let further = page.oldest.filter(|_| page.more || page.full);
+        // Live calls that are older than what was looked through are found, too: so it goes on no further back than that.
+        let last = page.like.last().filter(|_| page.full).map(|call| call.id);
+        let further = further.map(|oldest| last.map_or(oldest, |last| last.max(oldest)));
         page.further = further.map(back_to);
     } else {
         // What was meant is found; looking through the rest takes long.
         page.further = Some(back_to(CallId::MAX));
     }
     Ok(page)
+}
+
+/// The first and the last id that begin with these eight digits, as lists show ids in short.
+fn beginning(q: &str) -> Option<(Uuid, Uuid)> {
+    let first = u32::from_str_radix(q, 16).ok().filter(|_| q.len() == 8)?;
+    let from = u128::from(first) << 96;
+    Some((
+        Uuid::from_u128(from),
+        Uuid::from_u128(from | (u128::MAX >> 32)),
+    ))
 }
 
 /// Looks through tags, or for a part of the key.
@@ -146,6 +176,7 @@ async fn look(store: &Store, page: &mut SearchPage, before: CallId) -> Result<()
     like.reverse();
     page.like = like.iter().map(Line::of).collect();
     (page.oldest, page.more, page.looked) = (found.oldest, found.more, true);
+    page.full = page.like.len() == FOUND;
     Ok(())
 }
 
@@ -175,6 +206,20 @@ fn tags(q: &str) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn eight_digits_are_the_beginning_of_a_batch() {
+        let (from, to) = beginning("7c9e6679").expect("they are");
+        let ends = [from.to_string(), to.to_string()];
+        assert_eq!(
+            ends,
+            [
+                "7c9e6679-0000-0000-0000-000000000000",
+                "7c9e6679-ffff-ffff-ffff-ffffffffffff"
+            ]
+        );
+        assert_eq!((beginning("7c9e667"), beginning("order:47")), (None, None));
+    }
 
     #[test]
     fn tags_are_read_as_a_person_writes_them() {

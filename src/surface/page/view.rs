@@ -137,15 +137,13 @@ impl Line {
         }
     }
 
-    /// The same with what the leaf said last.
-    pub(super) fn with_words(self, words: Option<&LastWords>) -> Self {
-        let told = words.map(|words| {
-            let status = words.status.map(|status| format!("{status} "));
-            format!(
-                "{}{}",
-                status.unwrap_or_default(),
-                shorten(&words.body, WORDS)
-            )
+    /// The same with what the leaf said last: its status, and the beginning of the body where bodies are shown.
+    pub(super) fn with_words(self, words: Option<&LastWords>, show_bodies: bool) -> Self {
+        let told = words.and_then(|words| {
+            let status = words.status.map(|status| status.to_string());
+            let body = show_bodies.then(|| shorten(&words.body, WORDS));
+            let parts: Vec<String> = status.into_iter().chain(body).collect();
+            (!parts.is_empty()).then(|| parts.join(" "))
         });
         Self {
             words: told,
@@ -250,7 +248,7 @@ pub(super) fn button(remedy: &Remedy, about: Option<&CallRow>) -> Button {
             } else {
                 "Send it again".to_owned()
             };
-            let says = "It goes back to where it waits for its turn, with all its attempts.";
+            let says = "It is sent again, with a fresh allowance of attempts.";
             call_form(*id, about, "retry", &label, says)
         }
         Remedy::Cancel(id) => {

@@ -13,7 +13,7 @@ use crate::{
             CallRow,
             job::JobRow,
             leaves::LeafRow,
-            watch::{Action, LastWords, StuckBatch},
+            watch::{Action, Failed, LastWords, StuckBatch},
         },
         stats::Count,
     },
@@ -29,7 +29,7 @@ const BATCHES: i64 = 5;
 /// Of the latest actions, so many are read; those that are alike are shown as one.
 const ACTIONS: i64 = 200;
 
-/// Of the latest jobs so many are looked at for those that run.
+/// Of the latest jobs so many are shown.
 const JOBS: usize = 5;
 
 /// What was read is shown for this long, or for [`TIMES`] as long as reading it took.
@@ -53,6 +53,7 @@ pub(super) struct Seen {
     pub(super) instances: Vec<String>,
     pub(super) leaves: Vec<LeafRow>,
     pub(super) per_minute: BTreeMap<String, f64>,
+    pub(super) failed: Failed,
     pub(super) actions: Vec<Action>,
     /// The latest ones.
     pub(super) jobs: Vec<JobRow>,
@@ -134,6 +135,7 @@ async fn read(surface: &Surface) -> Result<Seen, StoreError> {
         instances: store.instance_rows().await?,
         leaves: store.leaves().await?,
         per_minute: store.confirmed_per_minute().await?,
+        failed: store.failed_lately().await?,
         actions: store.recent_actions(ACTIONS).await?,
         jobs: store.jobs(None, JOBS).await?,
         change,

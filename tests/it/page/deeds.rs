@@ -99,6 +99,11 @@ async fn what_may_not_be_done_is_refused_in_words_and_changes_nothing() {
     let again = [("do", "retry"), ("reason", "in vain"), ("attempts", "7")];
     let page = visitor.post(&no, &again).await;
     page.assert_has(&["value=\"in vain\""]);
+    let parked = format!("/calls/{}", ids[1].1);
+    let mut again = vec![("do", "confirm"), ("reason", "seen"), ("attempts", "0")];
+    again.extend([("status", "201"), ("body", "{id: 7}")]);
+    let page = visitor.post(&parked, &again).await;
+    page.assert_has(&["value=\"201\"", ">{id: 7}</textarea>"]);
     let page = visitor.get(&no).await;
     assert!(!page.text.contains("Not done."), "{}", page.text);
 }
@@ -177,6 +182,14 @@ async fn many_are_counted_first_and_then_changed_by_a_job() {
     })
     .await;
     let mut visitor = Visitor::of(&sidecar);
+    let failed = "<a href=\"&#x2f;calls?state=failed&amp;leaf=leaf\">120</a>";
+    let failed = failed.replace("&#x2f;", "/");
+    visitor
+        .get("/")
+        .await
+        .assert_has(&[&failed, "<b>120</b> failed, last hour"]);
+    let page = visitor.get("/calls?leaf=leaf").await;
+    assert!(!page.text.contains("They are counted first"), "{page:?}");
     let list = "/calls?state=failed&leaf=leaf";
     visitor
         .get(list)
@@ -225,8 +238,22 @@ async fn many_are_counted_first_and_then_changed_by_a_job() {
     let page = visitor.post(&job, &end).await;
     let page = visitor.follow(&page).await;
     page.assert_has(&["Not done.", "does not run any more"]);
+    for path in ["/", "/jobs"] {
+        let page = visitor.get(path).await;
+        page.assert_has(&["retry 120 calls: outage over", &format!("href=\"{job}\"")]);
+        assert_eq!(page.text.matches("outage over").count(), 1, "{page:?}");
+    }
+    // What was found goes on behind what is shown.
+    let page = visitor.get("/search?q=-").await;
+    let further = page
+        .text
+        .split("href=\"")
+        .find(|part| part.contains("before="));
+    let further = further.unwrap().split('"').next().unwrap();
+    let further = further.replace("&#x2f;", "/").replace("&amp;", "&");
+    page.assert_has(&["These are the newest 50 that match"]);
     visitor
-        .get("/")
+        .get(&further)
         .await
-        .assert_has(&["retry 120 calls: outage over"]);
+        .assert_has(&["These are the newest 50 that match, of those before"]);
 }

@@ -10,8 +10,9 @@ use crate::harness::{
 const TOKEN: &str = "a token of the tests, long enough";
 
 /// Every path that shows rows.
-const READS: [&str; 6] = [
+const READS: [&str; 7] = [
     "/",
+    "/jobs",
     "/calls",
     "/calls/1",
     "/batches",
@@ -76,6 +77,11 @@ async fn without_the_token_nothing_is_shown_and_nothing_is_done() {
     // The script's own look says so without a redirect.
     let mut poll = Visitor::of(&sidecar).with("x-leafhopper-poll", "1");
     assert_eq!(poll.get("/").await.status, 401);
+    // A path with nothing, as a browser asks for it.
+    let mut browser = Visitor::of(&sidecar).with("accept", "text/html,*/*;q=0.8");
+    let nothing = browser.get("/nothing").await;
+    assert_eq!(nothing.status, 404);
+    nothing.assert_has(&["there is nothing at this path", "href=\"/\""]);
     // What everybody may have.
     let login = visitor.get("/login").await;
     assert_eq!(login.status, 200);

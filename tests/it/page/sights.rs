@@ -67,6 +67,9 @@ async fn page_command_line_and_metrics_count_the_same() {
     let page = visitor.get(&format!("/batches/{batch}")).await;
     // The states in the order of the contract, and all of them.
     assert_eq!(row(&page.text, "calls"), [6, 3, 1, 10], "{}", page.text);
+    // By the digits that lists show of it, straight to it.
+    let found = visitor.get(&format!("/search?q={}", &id[..8])).await;
+    assert_eq!(found.header("location"), format!("/batches/{id}"));
     let list = visitor.get("/batches").await;
     list.assert_has(&["6 confirmed, 3 failed, 1 cancelled"]);
     // The one that was cancelled by hand no instance saw end.

@@ -29,6 +29,9 @@ job_newest_call.sql ::  :: outbox_pkey
 job_take.sql :: 7, 0 :: job_running
 job_keep.sql :: 7, 9, 1, 1, '[]', 20, false :: job_pkey
 job_spread.sql :: '{1,2}', 60 :: dispatch_pkey
+failed_lately.sql :: 1000 :: finished_state outbox_pkey
+batches_like.sql :: md5('7')::uuid, md5('7')::uuid, 20 :: batch_pkey
+recent_actions.sql :: 200, 5000 :: operator_action_pkey
 list_leaves.sql ::  :: operator_action_leaf
 "#;
 

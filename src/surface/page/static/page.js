@@ -14,6 +14,7 @@
   let failures = 0;
   let heard = new Date();
   let busy = false;
+  let blind = main.hasAttribute("data-blind");
 
   // Those belong to whoever writes in them.
   const isField = (node) => node.matches("input:not([type=hidden]), textarea, select");
@@ -96,6 +97,23 @@
     sign.className = state;
   };
 
+  // There is no way on but to log in, and to come back to this page.
+  const sayOver = (text) => {
+    say(text, "off");
+    const login = document.createElement("a");
+    login.href = `/login?to=${encodeURIComponent(location.pathname + location.search)}`;
+    login.textContent = "log in";
+    sign.append(" ", login);
+  };
+
+  // What somebody was at work in stays on the screen; where it stays in a list, the list is not empty.
+  const hideDenials = () => {
+    for (const denial of main.querySelectorAll("[data-denies]")) {
+      const denied = denial.parentElement.querySelector(denial.dataset.denies);
+      denial.hidden = Boolean(denied);
+    }
+  };
+
   const look = async () => {
     const headers = { "x-leafhopper-poll": "1" };
     if (tag) headers["if-none-match"] = tag;
@@ -107,13 +125,15 @@
       signal: AbortSignal.timeout(PATIENCE),
     });
     if (answer.status === 304) return;
-    if (answer.status === 401) throw new Error("your session is over: log in");
+    if (answer.status === 401) throw new Error("your session is over");
     const isPage = (answer.headers.get("content-type") || "").startsWith("text/html");
     if (!isPage) throw new Error(`status ${answer.status}`);
     const page = new DOMParser().parseFromString(await answer.text(), "text/html");
     const wanted = page.getElementById("main");
     if (!wanted) throw new Error(`status ${answer.status}`);
     morph(main, wanted);
+    blind = main.hasAttribute("data-blind");
+    hideDenials();
     document.title = page.title;
     tag = answer.headers.get("etag") || "";
   };
@@ -124,12 +144,13 @@
       await look();
       failures = 0;
       heard = new Date();
-      say("live", "on");
+      if (blind) say("the database does not answer", "off");
+      else say("live", "on");
     } catch (error) {
       failures += 1;
       const clock = heard.toTimeString().slice(0, 8);
-      const why = error.message.startsWith("your session") ? ` (${error.message})` : "";
-      say(`not live since ${clock}${why}`, "off");
+      if (error.message.startsWith("your session")) sayOver(`not live since ${clock}: ${error.message},`);
+      else say(`not live since ${clock}`, "off");
     }
     busy = false;
     const pause = document.hidden ? HIDDEN : every;
