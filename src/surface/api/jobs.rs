@@ -258,7 +258,8 @@ fn shown(surface: &Surface, job: String) -> Result<Box<RawValue>, Problem> {
 #[derive(Debug, Deserialize, utoipa::IntoParams)]
 pub(super) struct Nothing {}
 
-/// What both kinds of bodies ask for.
+/// What all of the bodies ask for. (They are written out one by one, since serde refuses no unknown field where one is
+/// flattened into another.)
 struct Asked {
     filter: CallFilter,
     by: By,
@@ -324,7 +325,7 @@ impl Asked {
         };
         if !matches!(change, Change::Retry | Change::NotExecutedSend) {
             return Err(wrong(
-                "spread goes with \"as\": \"not_executed\" and what is sent again",
+                "spread goes with what is sent again: \"as\": \"not_executed\", without \"send\": false",
             ));
         }
         let spread = duration_of(text).map_err(|flaw| wrong(format!("spread: {flaw}")))?;
