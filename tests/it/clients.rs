@@ -81,12 +81,13 @@ pub(crate) fn missing(what: &str) -> Option<String> {
     None
 }
 
-/// Says past the capture of a test's output that something is not tried; where it is `required`, that is a failure.
+/// Says that something is not tried; where the variable is `required`, that is a failure.
 pub(crate) fn not_tried(what: &str, script: &str, variable: &str) {
     let missing = format!("{what} is not here: {script} gets it");
     let is_required = std::env::var(variable).is_ok_and(|value| value == "required");
     assert!(!is_required, "{missing}");
-    writeln!(std::io::stderr(), "NOT TRIED: {missing}").unwrap();
+    let mut past_the_capture = std::io::stderr();
+    writeln!(past_the_capture, "NOT TRIED: {missing}").unwrap();
 }
 
 /// Runs it against a database, if the interpreter is there.
