@@ -13,7 +13,11 @@ use serde_json::value::RawValue;
 use utoipa::ToSchema;
 
 use super::{
-    super::{Surface, meant::meant, problem::Problem},
+    super::{
+        Surface,
+        meant::{meant, spread},
+        problem::Problem,
+    },
     act::{Act, Truth, change},
     calls::{Items, page},
     filter::{CallFilter, JobPage},
@@ -22,7 +26,6 @@ use super::{
     told::{Told, Words, by},
 };
 use crate::{
-    config::duration_of,
     domain::call::CallId,
     present::json,
     store::operator::{
@@ -33,9 +36,6 @@ use crate::{
 
 /// How long calls are counted before a job begins.
 const COUNTING: Duration = Duration::from_secs(10);
-
-/// What is sent again is spread over this time at most.
-const SPREAD_MAX: Duration = Duration::from_hours(7 * 24);
 
 /// An action on all calls that match a filter.
 #[derive(Debug, Deserialize, ToSchema)]
@@ -328,10 +328,7 @@ impl Asked {
                 "spread goes with what is sent again: \"as\": \"not_executed\", without \"send\": false",
             ));
         }
-        let spread = duration_of(text).map_err(|flaw| wrong(format!("spread: {flaw}")))?;
-        if spread > SPREAD_MAX {
-            return Err(wrong("spread: at most seven days"));
-        }
+        let spread = spread(text).map_err(|flaw| wrong(format!("spread: {flaw}")))?;
         Ok(Some(spread))
     }
 }
