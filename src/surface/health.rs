@@ -2,8 +2,6 @@
 
 use std::time::Duration;
 
-use super::Surface;
-use crate::store::StoreError;
 use axum::{
     Router,
     extract::State,
@@ -11,6 +9,9 @@ use axum::{
     response::{IntoResponse, Response},
     routing::get,
 };
+
+use super::Surface;
+use crate::store::StoreError;
 
 /// A scrape is answered within this time, with what is known by then.
 const SCRAPE_LIMIT: Duration = Duration::from_secs(5);

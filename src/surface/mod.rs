@@ -88,7 +88,10 @@ pub(crate) async fn serve(
         looks: Arc::default(),
         page: Arc::default(),
         show_bodies: listen.show_bodies,
-        document: document.to_pretty_json().unwrap_or_default().into(),
+        document: document
+            .to_pretty_json()
+            .expect("a document is JSON by its type")
+            .into(),
     };
     let router = Router::new()
         .merge(health::routes())
