@@ -47,7 +47,8 @@ async fn metrics(State(surface): State<Surface>) -> Response {
     match tokio::time::timeout(SCRAPE_LIMIT, gather(&surface)).await {
         Ok(Ok(())) => {}
         Ok(Err(error)) => context.failed(&error),
-        Err(_elapsed) => metrics.database_up.set(0),
+        // What was seen last stands until the look that goes on has ended.
+        Err(_elapsed) => {}
     }
     metrics
         .database_changed
