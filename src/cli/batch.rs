@@ -17,7 +17,7 @@ use crate::{
         json::{self, left_out},
         remedy::Remedy,
         standing::{batch_standing, numbers, standing},
-        text::{Fields, clean, clean_json},
+        text::{Fields, clean},
     },
     store::operator::{
         CallRow,
@@ -49,11 +49,7 @@ pub(crate) async fn batch(
         anyhow::bail!("there is no batch {}", args.id);
     };
     if args.json {
-        writeln!(
-            out.out,
-            "{}",
-            clean_json(&serde_json::to_string_pretty(&json::batch(&details)?)?)
-        )?;
+        out.json(&json::batch(&details)?)?;
     } else {
         print(&details, out)?;
     }
