@@ -409,3 +409,20 @@ fn batch_card(batch: &StuckBatch, seen: &Seen, show_bodies: bool) -> BatchCard {
         buttons: remedies.iter().map(|remedy| button(remedy, call)).collect(),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_stuck_batch_counts_as_stuck() {
+        let told = |calls, batches| {
+            let tile = stuck_tile(calls, batches);
+            (tile.number, tile.label, tile.tone)
+        };
+        assert_eq!(told(0, 0), (0, "stuck".to_owned(), "none"));
+        assert_eq!(told(0, 1), (1, "stuck: 1 batch".to_owned(), "bad"));
+        let both = "stuck: 2 calls, 3 batches".to_owned();
+        assert_eq!(told(2, 3), (5, both, "bad"));
+    }
+}

@@ -67,6 +67,7 @@ async fn page_command_line_and_metrics_count_the_same() {
     let page = visitor.get(&format!("/batches/{batch}")).await;
     // The states in the order of the contract, and all of them.
     assert_eq!(row(&page.text, "calls"), [6, 3, 1, 10], "{}", page.text);
+    page.assert_has(&["not sealed: more calls may come"]);
     // By the digits that lists show of it, straight to it.
     let found = visitor.get(&format!("/search?q={}", &id[..8])).await;
     assert_eq!(found.header("location"), format!("/batches/{id}"));
