@@ -82,6 +82,7 @@ async fn a_teardown_that_can_not_go_on_shows_what_is_in_its_way() {
                 "  call {}  leaf site: call {undo}, which would undo it, failed (rejected, status 403)\n",
                 site
             ),
+            "\n      the leaf said: ",
             &format!("      leafhopper retry {undo} --reason '…'\n"),
             &format!("  call {}  leaf repository: not its turn yet", repository),
         ],
@@ -131,7 +132,16 @@ async fn a_teardown_that_can_not_go_on_does_once_that_is_waived() {
     }
     let by_filter = [&waive[..], &["--batch", &id]].concat();
     let dry = stdout(&says(&sidecar, 0, &[&by_filter[..], &["--dry-run"]].concat()).await);
-    assert_eq!(dry, format!("{undo}\n"));
+    assert!(
+        dry.contains(&format!("\n{undo} ")) && dry.contains("ATTEMPTS"),
+        "{dry}"
+    );
+    let dry = json_of(
+        &sidecar,
+        &[&by_filter[..], &["--dry-run", "--json"]].concat(),
+    )
+    .await;
+    assert_eq!(dry[0]["id"].to_string(), undo);
     let waived = stdout(&says(&sidecar, 0, &[&by_filter[..], &["--yes"]].concat()).await);
     assert_eq!(waived, format!("call {undo}: cancelled\n"));
     until_finished(&bed.app, batch).await;
