@@ -92,7 +92,7 @@ ended AS (
 -- A second confirmation never vanishes.
 history AS (
     INSERT INTO leafhopper.attempt (call_id, attempt, started_at, class, status, body, instance)
-    SELECT i.call_id, i.attempt, clock_timestamp() - make_interval(secs => i.took), 'confirmed_again', i.status,
+    SELECT i.call_id, i.attempt, now() - make_interval(secs => i.took), 'confirmed_again', i.status,
            left(i.body, 2000), $1
       FROM input i
      WHERE (i.call_id IN (SELECT o.call_id FROM own o WHERE o.call_id NOT IN (SELECT p.call_id FROM placed p))

@@ -116,7 +116,7 @@ freed AS (
 ),
 history AS (
     INSERT INTO leafhopper.attempt (call_id, attempt, started_at, class, status, error, body, instance)
-    SELECT i.call_id, i.attempt, clock_timestamp() - make_interval(secs => i.took), i.class, i.status, i.error,
+    SELECT i.call_id, i.attempt, now() - make_interval(secs => i.took), i.class, i.status, i.error,
            i.excerpt, $2
       FROM input i
      WHERE i.class IS NOT NULL

@@ -104,7 +104,7 @@ freed AS (
 ),
 history AS (
     INSERT INTO leafhopper.attempt (call_id, attempt, started_at, class, status, error, body, instance)
-    SELECT o.call_id, o.tries, clock_timestamp() - make_interval(secs => $19), $16, $10, $17, $18, $20
+    SELECT o.call_id, o.tries, now() - make_interval(secs => $19), $16, $10, $17, $18, $20
       FROM decided o WHERE $16 IS NOT NULL
 )
 SELECT o.next, r.why, o.standing IS NOT NULL AS stood FROM decided o JOIN reasoned r USING (call_id)

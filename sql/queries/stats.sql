@@ -1,6 +1,7 @@
 -- What the tables hold, for the gauges and the page: live calls by leaf, state and reason, how many of them are stuck,
 -- and the oldest of each. The reasons are the view's, told of groups of calls and not of each: a test compares them.
--- Caller:      store/stats.rs, at a scrape or when a page is read, at most once a second for each instance
+-- Caller:      store/stats.rs, from surface/tables.rs: at a scrape or when a page is read, for at most a twentieth of an
+--              instance's time
 -- Index:       batch_live, finished_fails_batch, result_batch, order_hold_pkey, dispatch_one_head; of dispatch it reads all: what
 --              is live, so the cost follows the work in hand and not the history
 -- Locks:       none

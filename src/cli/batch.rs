@@ -18,7 +18,7 @@ use crate::{
         json::{self, left_out},
         remedy::Remedy,
         standing::{batch_standing, numbers, standing},
-        text::{Fields, clean, clean_json, shorten},
+        text::{Fields, clean, shorten},
     },
     store::operator::{
         CallRow,
@@ -55,11 +55,7 @@ pub(crate) async fn batch(
         anyhow::bail!("there is no batch {}", args.id);
     };
     if args.json {
-        writeln!(
-            out.out,
-            "{}",
-            clean_json(&serde_json::to_string_pretty(&json::batch(&details)?)?)
-        )?;
+        out.json(&json::batch(&details)?)?;
     } else {
         let undoing: Vec<CallId> = details.undoing.iter().map(|call| call.id).collect();
         let words = store.last_words(&undoing).await?;

@@ -15,7 +15,7 @@ use super::{
 };
 use crate::{
     config::{Config, ConfigError, Database, Leaf},
-    present::text::{clean, clean_json},
+    present::text::clean,
     store::{Store, operator::health::OLDEST_SERVER},
 };
 
@@ -296,9 +296,7 @@ async fn reach(leaf: &Leaf) -> Result<String, String> {
 
 fn tell(findings: &[Finding], json: bool, out: &mut Out<'_>) -> anyhow::Result<()> {
     if json {
-        let text = serde_json::to_string_pretty(findings)?;
-        writeln!(out.out, "{}", clean_json(&text))?;
-        return Ok(());
+        return Ok(out.json(&findings)?);
     }
     for finding in findings {
         let status = match finding.status {

@@ -3,6 +3,7 @@
 use std::io::{self, IsTerminal as _, Write};
 
 use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
+use serde::Serialize;
 
 use crate::{
     config,
@@ -41,11 +42,10 @@ impl<'a> Out<'a> {
     #[must_use]
     pub fn process(out: &'a mut dyn Write, err: &'a mut dyn Write) -> Self {
         let terminal = io::stdout().is_terminal();
-        let no_color = config::process_env("NO_COLOR").is_some_and(|value| !value.is_empty());
         Self {
             out,
             err,
-            colours: terminal && !no_color,
+            colours: terminal && are_colours_wanted(),
             width: terminal.then(|| {
                 rustix::termios::tcgetwinsize(io::stdout())
                     .map(|size| size.ws_col)
@@ -76,6 +76,15 @@ impl<'a> Out<'a> {
         }
     }
 
+    /// As JSON over several lines, harmless on a terminal.
+    ///
+    /// # Errors
+    /// The stream is closed.
+    pub(super) fn json(&mut self, value: &impl Serialize) -> io::Result<()> {
+        let text = serde_json::to_string_pretty(value)?;
+        writeln!(self.out, "{}", clean_json(&text))
+    }
+
     /// `text` in a colour, where there are colours.
     #[must_use]
     pub fn paint(&self, colour: Colour, text: &str) -> String {
@@ -94,6 +103,11 @@ impl<'a> Out<'a> {
         let text = table(header, rows, self.width);
         writeln!(self.out, "{text}")
     }
+}
+
+/// Whether nobody has said otherwise (<https://no-color.org>).
+pub(super) fn are_colours_wanted() -> bool {
+    config::process_env("NO_COLOR").is_none_or(|value| value.is_empty())
 }
 
 /// Sentences in lines of at most `width` characters, where the words allow it.

@@ -2,6 +2,8 @@
 
 use std::path::Path;
 
+use clap::Args;
+
 use super::{
     Exit,
     calls::list,
@@ -14,11 +16,10 @@ use crate::{
         explain::explain,
         json,
         standing::{batch_standing, standing},
-        text::{Fields, clean, clean_json, shorten},
+        text::{Fields, clean, shorten},
     },
     store::operator::{CallRow, show::Details},
 };
-use clap::Args;
 
 /// Of a body, so many characters are shown; `--json` has all of it.
 const BODY: usize = 1000;
@@ -47,11 +48,7 @@ pub(crate) async fn show(
         anyhow::bail!("there is no call {}", args.id);
     };
     if args.json {
-        writeln!(
-            out.out,
-            "{}",
-            clean_json(&serde_json::to_string_pretty(&json::call(&details)?)?)
-        )?;
+        out.json(&json::call(&details)?)?;
     } else {
         print(&details, out)?;
     }

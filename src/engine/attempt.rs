@@ -320,6 +320,8 @@ fn report(context: &Shared, call: &Claimed, recorded: Recorded, about: About<'_>
                 | Next::Ask { .. }
                 | Next::Prior(_) => None,
             };
+            // What stood by then, or a cancel, can have decided it otherwise.
+            let reason = reason.filter(|_| matches!(state.as_str(), "parked" | "failed"));
             ended = matches!(state.as_str(), "failed" | "cancelled" | "confirmed");
             if ended || state == "parked" {
                 context.call_news();

@@ -312,9 +312,9 @@ impl Context {
         } else if !self.lease.runs() {
             Some("its lease does not run: the database can't be reached")
         } else if !self.claims_work.load(Ordering::SeqCst) {
-            Some("claiming does not work")
+            Some("claiming does not work: the database does not answer, or refuses")
         } else if !self.records_work.load(Ordering::SeqCst) {
-            Some("recording does not work")
+            Some("recording does not work: the database does not answer, or refuses")
         } else {
             None
         }

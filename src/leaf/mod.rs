@@ -167,7 +167,8 @@ impl LeafClient {
 
     /// Makes one attempt, and says what was seen.
     ///
-    /// `auth` is the call's credential as it is now, `trace` the place in a trace that the leaf goes on from. `timeout` is for the whole, the body included.
+    /// `auth` is the call's credential as it is now, `trace` the place in a trace that the leaf goes on from. `timeout`
+    /// is for the whole, the body included.
     /// `may_send` is asked last before the request is handed to a connection that is up: false means that
     /// nothing is sent any more.
     pub async fn send(

@@ -10,9 +10,12 @@ use super::{
         UNDO_WAIVED, UNDONE, UNREACHABLE,
     },
     remedy::Remedy,
-    text::{age, clean},
+    text::{age, clean, fill},
 };
-use crate::store::operator::{CallRow, show::Details};
+use crate::{
+    domain::call::CallId,
+    store::operator::{CallRow, show::Details},
+};
 
 /// What is said of a call.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -89,9 +92,8 @@ pub(crate) fn explain_call(call: &CallRow, around: Around) -> Explanation {
     let release = around.holds_others.then_some(Step::Release);
     let steps = line.steps.iter().copied().chain(waive).chain(release);
     let why = format!("{before}{}{after}", line.why);
-    let why = fill(&why, call, around);
     Explanation {
-        why: why.replacen("{}", &clean(known), 1),
+        why: fill(&why, |name| value(name, call, around)),
         remedies: steps.filter_map(|step| step.of(call)).collect(),
     }
 }
@@ -111,38 +113,30 @@ fn of_undoing(call: &CallRow) -> (&'static str, &'static str, Option<Step>) {
     }
 }
 
-fn fill(text: &str, call: &CallRow, around: Around) -> String {
-    let or_unknown =
-        |id: Option<String>| -> String { id.unwrap_or_else(|| "(unknown)".to_owned()) };
-    let due = around
-        .due_in
-        .filter(|due| *due >= 1.0)
-        .map_or_else(|| "a moment".to_owned(), age);
-    let when = match call.run_when.as_str() {
-        "batch_succeeded" => "once the batch has succeeded",
-        "batch_failed" => "once the batch has failed and its teardown is done",
-        _ => "once all else of the batch is final",
-    };
-    let reason = if call.reason.as_deref().unwrap_or_default().is_empty() {
-        "no reason given"
-    } else {
-        "{}"
-    };
-    // The parts that rows decide come last: what they hold is not looked at again.
-    text.replace(
-        "{other}",
-        &or_unknown(call.waits_for.map(|id| id.to_string())),
-    )
-    .replace(
-        "{undoes}",
-        &or_unknown(call.undoes.map(|id| id.to_string())),
-    )
-    .replace("{when}", when)
-    .replace("{refuses}", &kept::refuses(call))
-    .replace("{due}", &due)
-    .replace("{reason}", reason)
-    .replace("{token}", &kept::token(call))
-    .replace("{leaf}", &clean(&call.leaf))
+fn value(name: &str, call: &CallRow, around: Around) -> String {
+    let other = |id: Option<CallId>| id.map_or_else(|| "(unknown)".to_owned(), |id| id.to_string());
+    match name {
+        "leaf" => clean(&call.leaf),
+        "other" => other(call.waits_for),
+        "undoes" => other(call.undoes),
+        "refuses" => kept::refuses(call),
+        "token" => kept::token(call),
+        "due" => around
+            .due_in
+            .filter(|due| *due >= 1.0)
+            .map_or_else(|| "a moment".to_owned(), age),
+        "reason" => match call.reason.as_deref().unwrap_or_default() {
+            "" => "no reason given".to_owned(),
+            reason => clean(reason),
+        },
+        "when" => match call.run_when.as_str() {
+            "batch_succeeded" => "once the batch has succeeded",
+            "batch_failed" => "once the batch has failed and its teardown is done",
+            _ => "once all else of the batch is final",
+        }
+        .to_owned(),
+        unknown => format!("{{{unknown}}}"),
+    }
 }
 
 /// The reason, or one of this table's own where more is known than the view says.
@@ -187,7 +181,7 @@ mod tests {
     use crate::store::{
         migrate::MIGRATIONS,
         operator::{
-            STATES,
+            PARKED_REASONS, STATES,
             leaves::{LeafRow, Pause},
         },
     };
@@ -267,17 +261,8 @@ mod tests {
 
     #[test]
     fn every_reason_to_park_is_explained() {
-        let contract = BTreeSet::from([
-            "no_probe",
-            "probe_unclear",
-            "template",
-            "exists_unmatched",
-            "key_expired",
-            "crash_suspect",
-            "attempts_exhausted",
-            "weak_adoption",
-        ]);
-        assert_eq!(told("parked"), contract);
+        let parked = PARKED_REASONS.iter().copied().collect();
+        assert_eq!(told("parked"), parked);
     }
 
     #[test]
@@ -296,6 +281,14 @@ mod tests {
                 assert!(!text.contains('{') && !text.contains('}'), "{text}");
             }
         }
+    }
+
+    #[test]
+    fn what_a_row_holds_is_shown_as_it_is() {
+        let mut details = details("pending", Some("leaf_unknown"));
+        details.call.leaf = "{} {reason} {due}".to_owned();
+        let why = explain(&details).why;
+        assert!(why.contains("knows a leaf {} {reason} {due}:"), "{why}");
     }
 
     #[test]

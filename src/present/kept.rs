@@ -42,12 +42,13 @@ pub(super) fn refuses(call: &CallRow) -> String {
 
 /// What it refuses.
 pub(super) fn token(call: &CallRow) -> String {
+    let leaf = clean(&call.leaf);
     match credential(call) {
         Some(name) => format!(
-            "the credential {} (a file in the folder `credentials` of [leaf.{{leaf}}])",
+            "the credential {} (a file in the folder `credentials` of [leaf.{leaf}])",
             clean(&name)
         ),
-        None => "the token of [leaf.{leaf}] auth".to_owned(),
+        None => format!("the token of [leaf.{leaf}] auth"),
     }
 }
 

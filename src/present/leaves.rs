@@ -37,7 +37,7 @@ pub(crate) struct Leaf {
     /// The same of calls a second; null also where there is no limit.
     pub(crate) rate: Option<f64>,
     /// Calls that wait to be sent.
-    pub(crate) waiting: u64,
+    pub(crate) pending: u64,
     /// Calls that are claimed: a request may be on its way.
     pub(crate) in_flight: u64,
     /// Calls that may have been executed.
@@ -47,9 +47,9 @@ pub(crate) struct Leaf {
     /// Calls of these that are stuck.
     pub(crate) stuck: u64,
     /// For how many seconds the oldest that is due has been due.
-    pub(crate) oldest_due_seconds: f64,
+    pub(crate) oldest_due_age_seconds: f64,
     /// For how many seconds the oldest doubt has lasted.
-    pub(crate) oldest_doubt_seconds: f64,
+    pub(crate) oldest_doubt_age_seconds: f64,
     /// How many calls are in a state for which reason.
     pub(crate) reasons: BTreeMap<String, u64>,
 }
@@ -112,16 +112,18 @@ impl From<LeafRow> for Leaf {
 impl Leaf {
     fn add(&mut self, count: &Count) {
         let number = match count.state.as_str() {
-            "pending" => &mut self.waiting,
+            "pending" => &mut self.pending,
             "in_doubt" => &mut self.in_doubt,
             "parked" => &mut self.parked,
             _ => &mut self.in_flight,
         };
         *number += count.calls;
         self.stuck += count.stuck;
-        self.oldest_due_seconds = self.oldest_due_seconds.max(count.oldest_due.as_secs_f64());
-        self.oldest_doubt_seconds = self
-            .oldest_doubt_seconds
+        self.oldest_due_age_seconds = self
+            .oldest_due_age_seconds
+            .max(count.oldest_due.as_secs_f64());
+        self.oldest_doubt_age_seconds = self
+            .oldest_doubt_age_seconds
             .max(count.oldest_doubt.as_secs_f64());
         if let Some(reason) = &count.reason {
             *self.reasons.entry(reason.clone()).or_default() += count.calls;

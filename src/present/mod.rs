@@ -1,5 +1,5 @@
-//! What people are told of calls and batches: why one is where it is, what would move it, and all that is known
-//! of it as one JSON object.
+//! What people are told: of a call or a batch why it is where it is, what would move it, and all that is known of it as
+//! one JSON object; of a leaf what it is sent, and what keeps it from that.
 //!
 //! The command line, the HTTP API and the page say the same, since they say it from here.
 

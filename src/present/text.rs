@@ -47,6 +47,19 @@ pub(crate) fn clean_json(json: &str) -> String {
     clean
 }
 
+/// The text with the value of each `{name}`. What rows hold is not looked at again.
+pub(crate) fn fill(text: &str, value: impl Fn(&str) -> String) -> String {
+    let mut filled = String::with_capacity(text.len());
+    let mut parts = text.split('{');
+    filled.push_str(parts.next().unwrap_or_default());
+    for part in parts {
+        let (name, rest) = part.split_once('}').unwrap_or((part, ""));
+        filled.push_str(&value(name));
+        filled.push_str(rest);
+    }
+    filled
+}
+
 /// At most `max` characters, with a sign where it was cut.
 pub(crate) fn shorten(text: &str, max: usize) -> String {
     if text.chars().count() <= max {

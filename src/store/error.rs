@@ -1,5 +1,7 @@
 //! What goes wrong at the database, in words that may stand in a log.
 
+use std::sync::Arc;
+
 use tokio_postgres::error::{DbError, SqlState};
 
 /// A fault of the database or the way to it. `Display` names the operation and the server's message: the whole chain of
@@ -13,8 +15,12 @@ pub struct StoreError {
 
 #[derive(Debug, thiserror::Error)]
 pub(super) enum Cause {
-    #[error("no connection")]
-    NoConnection(#[source] Box<deadpool_postgres::PoolError>),
+    #[error("no connection to {to}")]
+    NoConnection {
+        /// As [`super::connect::Connect`] shows itself: without the password.
+        to: Arc<str>,
+        source: Box<deadpool_postgres::PoolError>,
+    },
     #[error("failed")]
     Statement(#[source] tokio_postgres::Error),
     #[error("row {row} can't be read: {flaw}")]
@@ -71,11 +77,15 @@ impl StoreError {
 
     pub(super) fn no_connection(
         operation: &'static str,
+        to: Arc<str>,
         error: deadpool_postgres::PoolError,
     ) -> Self {
         Self {
             operation,
-            cause: Cause::NoConnection(Box::new(error)),
+            cause: Cause::NoConnection {
+                to,
+                source: Box::new(error),
+            },
         }
     }
 
@@ -103,7 +113,7 @@ impl StoreError {
     pub fn code(&self) -> Option<&SqlState> {
         match &self.cause {
             Cause::Statement(error) => error.code(),
-            Cause::NoConnection(_) | Cause::Row { .. } | Cause::Other(_) => None,
+            Cause::NoConnection { .. } | Cause::Row { .. } | Cause::Other(_) => None,
         }
     }
 
@@ -111,7 +121,7 @@ impl StoreError {
     #[must_use]
     pub fn refused_connection(&self) -> Option<&SqlState> {
         match &self.cause {
-            Cause::NoConnection(error) => match error.as_ref() {
+            Cause::NoConnection { source, .. } => match source.as_ref() {
                 deadpool_postgres::PoolError::Backend(error) => error.code(),
                 _ => None,
             },

@@ -26,7 +26,7 @@ pub mod sweep;
 pub mod teardown;
 pub mod wakeup;
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use deadpool_postgres::{Manager, ManagerConfig, Object, Pool, RecyclingMethod, Runtime};
 use tokio_postgres::{
@@ -73,6 +73,8 @@ fn is_fatal(error: &tokio_postgres::Error) -> bool {
 #[derive(Debug, Clone)]
 pub struct Store {
     pool: Pool,
+    /// Where it leads, without the password.
+    to: Arc<str>,
 }
 
 /// A borrowed connection that is closed unless its work is declared to be at its end.
@@ -108,6 +110,7 @@ impl Store {
     /// # Errors
     /// The pool's settings are refused.
     pub fn new(connect: Connect, size: usize) -> Result<Self, StoreError> {
+        let to = connect.to_string().into();
         let manager = Manager::from_config(
             connect.config,
             connect.tls,
@@ -124,7 +127,7 @@ impl Store {
             .recycle_timeout(Some(CONNECTION_WAIT))
             .build()
             .map_err(|error| StoreError::other("build the connection pool", error.to_string()))?;
-        Ok(Self { pool })
+        Ok(Self { pool, to })
     }
 
     async fn session(&self, operation: &'static str) -> Result<Session, StoreError> {
@@ -133,7 +136,11 @@ impl Store {
                 client: Some(client),
                 finished: false,
             }),
-            Err(error) => Err(StoreError::no_connection(operation, error)),
+            Err(error) => Err(StoreError::no_connection(
+                operation,
+                Arc::clone(&self.to),
+                error,
+            )),
         }
     }
 

@@ -2,8 +2,6 @@
 
 use std::time::Duration;
 
-use super::Surface;
-use crate::store::StoreError;
 use axum::{
     Router,
     extract::State,
@@ -11,6 +9,9 @@ use axum::{
     response::{IntoResponse, Response},
     routing::get,
 };
+
+use super::Surface;
+use crate::store::StoreError;
 
 /// A scrape is answered within this time, with what is known by then.
 const SCRAPE_LIMIT: Duration = Duration::from_secs(5);
@@ -46,7 +47,8 @@ async fn metrics(State(surface): State<Surface>) -> Response {
     match tokio::time::timeout(SCRAPE_LIMIT, gather(&surface)).await {
         Ok(Ok(())) => {}
         Ok(Err(error)) => context.failed(&error),
-        Err(_elapsed) => metrics.database_up.set(0),
+        // What was seen last stands until the look that goes on has ended.
+        Err(_elapsed) => {}
     }
     metrics
         .database_changed

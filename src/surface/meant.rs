@@ -1,6 +1,27 @@
-//! Which calls an action is for, of those that match a filter: what the API and the page say of many calls.
+//! Which calls an action is for, of those that match a filter, and over how long what is sent again may be spread: what
+//! the API and the page say of many calls.
 
-use crate::store::operator::{act::Change, list::Filter};
+use std::time::Duration;
+
+use crate::{
+    config::duration_of,
+    store::operator::{act::Change, list::Filter},
+};
+
+/// What is sent again is spread over this time at most.
+const SPREAD_MAX: Duration = Duration::from_hours(7 * 24);
+
+/// Over how long what is sent again is spread.
+///
+/// # Errors
+/// The text is no duration, or too long a one.
+pub(super) fn spread(text: &str) -> Result<Duration, String> {
+    let spread = duration_of(text)?;
+    if spread > SPREAD_MAX {
+        return Err(format!("{text} is too long: at most seven days"));
+    }
+    Ok(spread)
+}
 
 /// The calls that an action is for, of those that match.
 ///

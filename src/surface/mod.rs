@@ -24,7 +24,7 @@ use axum::{
     middleware::{self, Next},
     response::{IntoResponse as _, Response},
 };
-use tokio::net::TcpListener;
+use tokio::{net::TcpListener, sync::oneshot};
 use tokio_util::sync::CancellationToken;
 
 use self::{
@@ -47,6 +47,7 @@ struct Surface {
     stores: Stores,
     access: Arc<Access>,
     looks: Arc<Looks>,
+    tasks: Tasks,
     page: Arc<Page>,
     show_bodies: bool,
     /// The API's description of itself.
@@ -54,9 +55,17 @@ struct Surface {
 }
 
 impl Surface {
-    /// What the tables hold, or held a moment ago.
+    /// What the tables hold, or held a moment ago. The look goes on where nobody waits for it any more, so that the next
+    /// one finds what it saw: else a backlog that takes longer to count than a scrape waits would never be counted.
     async fn tables(&self) -> Result<Arc<Tables>, StoreError> {
-        self.looks.look(&self.stores.scrapes).await
+        let (answer, answered) = oneshot::channel();
+        let (looks, store) = (Arc::clone(&self.looks), self.stores.scrapes.clone());
+        self.tasks.spawn("look at the tables", async move {
+            // An error means that nobody waits for it any more.
+            drop(answer.send(looks.look(&store).await));
+        });
+        let panicked = || StoreError::other("look at the tables", "it panicked");
+        answered.await.unwrap_or_else(|_panicked| Err(panicked()))
     }
 }
 
@@ -86,9 +95,13 @@ pub(crate) async fn serve(
         stores,
         access: Arc::new(access),
         looks: Arc::default(),
+        tasks: tasks.clone(),
         page: Arc::default(),
         show_bodies: listen.show_bodies,
-        document: document.to_pretty_json().unwrap_or_default().into(),
+        document: document
+            .to_pretty_json()
+            .expect("a document is JSON by its type")
+            .into(),
     };
     let router = Router::new()
         .merge(health::routes())

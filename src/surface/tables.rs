@@ -13,7 +13,7 @@ use crate::store::{
 /// of one connection's time, however large the backlog is.
 const GOOD_FOR: u32 = 20;
 
-/// It is never older than this.
+/// But for no longer than this.
 const AGE_MAX: Duration = Duration::from_secs(15);
 
 /// What the tables hold.

@@ -77,12 +77,17 @@ pub(crate) fn python_with(module: &str) -> Option<String> {
 
 /// Says that something is not tried; where it has to be, that is a failure.
 pub(crate) fn missing(what: &str) -> Option<String> {
-    let missing = format!("{what} is not here: .ci/clients gets it");
-    let is_required = std::env::var("LEAFHOPPER_CLIENTS").is_ok_and(|value| value == "required");
+    not_tried(what, ".ci/clients", "LEAFHOPPER_CLIENTS");
+    None
+}
+
+/// Says that something is not tried; where the variable is `required`, that is a failure.
+pub(crate) fn not_tried(what: &str, script: &str, variable: &str) {
+    let missing = format!("{what} is not here: {script} gets it");
+    let is_required = std::env::var(variable).is_ok_and(|value| value == "required");
     assert!(!is_required, "{missing}");
     let mut past_the_capture = std::io::stderr();
     writeln!(past_the_capture, "NOT TRIED: {missing}").unwrap();
-    None
 }
 
 /// Runs it against a database, if the interpreter is there.

@@ -86,7 +86,7 @@ async fn a_confirmation_whose_commit_s_reply_was_lost_is_no_second_one() {
         .behind_a_proxy("concurrency = 1\ntimeout = \"20s\"")
         .await;
     // While the leaf works on the call, the database hears nothing.
-    let config = config.dispatch("lease = \"60s\"").polls_each("20s");
+    let config = config.dispatch("lease = \"60s\"").poll_interval("20s");
     let sidecar = config.start().await;
     // COMMIT's reply is the last 18 of the bytes that come back, wherever exactly they begin.
     let cuts: Vec<usize> = (100..340).step_by(15).collect();

@@ -15,6 +15,8 @@ use tracing_subscriber::{
     util::SubscriberInitExt as _,
 };
 
+use super::output::are_colours_wanted;
+
 /// Libraries speak of themselves from this level on, unless one is named: a level is asked for to hear leafhopper.
 const OF_LIBRARIES: LevelFilter = LevelFilter::WARN;
 
@@ -39,7 +41,7 @@ pub fn start(format: Option<Format>, filter: &str) -> Result<Format, String> {
     let format = format.unwrap_or(if terminal { Format::Text } else { Format::Json });
     let lines = Lines {
         format,
-        colours: terminal && crate::config::process_env("NO_COLOR").is_none(),
+        colours: terminal && are_colours_wanted(),
     };
     Registry::default()
         .with(filter)

@@ -19,6 +19,9 @@ const OPERATION: &str = "list calls";
 /// small enough that none takes long.
 const CHUNK: usize = 1000;
 
+/// For one page that somebody waits for about so many candidates are looked at.
+pub const LOOKED: usize = 20_000;
+
 /// A look at fewer costs no less.
 const LOOK_MIN: usize = 50;
 

@@ -18,10 +18,8 @@ use super::{
 use crate::{
     domain::call::CallId,
     present::json::{self, Object},
+    store::operator::list::LOOKED,
 };
-
-/// One request looks through about so many calls that could match.
-const LOOKED: usize = 20_000;
 
 /// A page of a list.
 #[derive(Debug, Serialize)]

@@ -1,5 +1,10 @@
 //! The OpenAPI document, made of the routes themselves.
 
+use axum::{
+    extract::State,
+    http::header,
+    response::{IntoResponse as _, Response as Answer},
+};
 use utoipa::{
     OpenApi as _,
     openapi::{
@@ -9,6 +14,8 @@ use utoipa::{
         security::{HttpAuthScheme, HttpBuilder, SecurityRequirement, SecurityScheme},
     },
 };
+
+use super::super::Surface;
 
 /// The name of the one way to show the token.
 const TOKEN: &str = "token";
@@ -42,10 +49,7 @@ pub(super) fn head() -> OpenApi {
 /// The document's own description.
 #[utoipa::path(get, path = "/api/v1/openapi.json", operation_id = "openapi", tag = "document",
     responses((status = 200, description = "This document.", body = serde_json::Value)))]
-pub(super) async fn serve(
-    axum::extract::State(surface): axum::extract::State<super::super::Surface>,
-) -> axum::response::Response {
-    use axum::{http::header, response::IntoResponse as _};
+pub(super) async fn serve(State(surface): State<Surface>) -> Answer {
     let json = [(header::CONTENT_TYPE, "application/json")];
     (json, surface.document.clone()).into_response()
 }

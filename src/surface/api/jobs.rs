@@ -13,7 +13,11 @@ use serde_json::value::RawValue;
 use utoipa::ToSchema;
 
 use super::{
-    super::{Surface, meant::meant, problem::Problem},
+    super::{
+        Surface,
+        meant::{meant, spread},
+        problem::Problem,
+    },
     act::{Act, Truth, change},
     calls::{Items, page},
     filter::{CallFilter, JobPage},
@@ -22,7 +26,6 @@ use super::{
     told::{Told, Words, by},
 };
 use crate::{
-    config::duration_of,
     domain::call::CallId,
     present::json,
     store::operator::{
@@ -33,9 +36,6 @@ use crate::{
 
 /// How long calls are counted before a job begins.
 const COUNTING: Duration = Duration::from_secs(10);
-
-/// What is sent again is spread over this time at most.
-const SPREAD_MAX: Duration = Duration::from_hours(7 * 24);
 
 /// An action on all calls that match a filter.
 #[derive(Debug, Deserialize, ToSchema)]
@@ -258,7 +258,8 @@ fn shown(surface: &Surface, job: String) -> Result<Box<RawValue>, Problem> {
 #[derive(Debug, Deserialize, utoipa::IntoParams)]
 pub(super) struct Nothing {}
 
-/// What both kinds of bodies ask for.
+/// What all of the bodies ask for. (They are written out one by one, since serde refuses no unknown field where one is
+/// flattened into another.)
 struct Asked {
     filter: CallFilter,
     by: By,
@@ -324,13 +325,10 @@ impl Asked {
         };
         if !matches!(change, Change::Retry | Change::NotExecutedSend) {
             return Err(wrong(
-                "spread goes with \"as\": \"not_executed\" and what is sent again",
+                "spread goes with what is sent again: \"as\": \"not_executed\", without \"send\": false",
             ));
         }
-        let spread = duration_of(text).map_err(|flaw| wrong(format!("spread: {flaw}")))?;
-        if spread > SPREAD_MAX {
-            return Err(wrong("spread: at most seven days"));
-        }
+        let spread = spread(text).map_err(|flaw| wrong(format!("spread: {flaw}")))?;
         Ok(Some(spread))
     }
 }

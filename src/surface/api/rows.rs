@@ -6,8 +6,9 @@
     reason = "they describe JSON that is not made of Rust's values"
 )]
 
-use serde_json::Value;
 use std::collections::BTreeMap;
+
+use serde_json::Value;
 use utoipa::ToSchema;
 use uuid::Uuid;
 

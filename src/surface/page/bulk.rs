@@ -18,13 +18,15 @@ use super::{
     visit::Visit,
 };
 use crate::{
-    config::duration_of,
     store::operator::{
         act::{By, Change},
         job::{Matching, NewJob},
         list::Filter,
     },
-    surface::{Surface, meant::meant},
+    surface::{
+        Surface,
+        meant::{meant, spread},
+    },
 };
 
 /// How long calls are counted.
@@ -32,9 +34,6 @@ const COUNTING: Duration = Duration::from_secs(5);
 
 /// So many are shown as examples.
 const SHOWN: usize = 20;
-
-/// What is sent again is spread over this time at most.
-const SPREAD_MAX: Duration = Duration::from_hours(7 * 24);
 
 /// What the template is given.
 #[derive(Debug, Serialize)]
@@ -193,14 +192,7 @@ async fn begin(
 ) -> Result<Done, Undone> {
     let spread = match form.spread.trim() {
         "" => None,
-        text => {
-            let spread =
-                duration_of(text).map_err(|flaw| refuse(flaw, "leave it empty for at once"))?;
-            if spread > SPREAD_MAX {
-                return Err(refuse("that is more than seven days", "say less"));
-            }
-            Some(spread)
-        }
+        text => Some(spread(text).map_err(|flaw| refuse(flaw, "leave it empty for at once"))?),
     };
     let job = NewJob {
         change,

@@ -23,16 +23,13 @@ use crate::{
     store::operator::{
         STATES,
         batches::{BATCH_STATES, BatchFilter, BatchRow},
-        list::{Filter, Order, Page},
+        list::{Filter, LOOKED, Order, Page},
     },
     surface::{Surface, problem::Problem},
 };
 
 /// Calls on one page.
 const CALLS: usize = 50;
-
-/// For one page about so many calls are looked through.
-const LOOKED: usize = 20_000;
 
 /// Batches on one page: each has its calls counted.
 const BATCHES: usize = 30;

@@ -13,7 +13,10 @@ use std::{
 
 use serde_json::Value;
 
-use crate::harness::{folder::Folder, wait::until};
+use crate::{
+    clients::not_tried,
+    harness::{folder::Folder, wait::until},
+};
 
 /// Where `.ci/prometheus` unpacks it.
 const LOCAL: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/.prometheus/usr/bin");
@@ -26,16 +29,7 @@ pub(super) fn program(name: &str) -> Option<PathBuf> {
         .map(|folder| folder.join(name))
         .find(|file| file.is_file());
     if found.is_none() {
-        let missing = format!("{name} is not here: .ci/prometheus gets it");
-        let is_required =
-            std::env::var("LEAFHOPPER_PROMETHEUS").is_ok_and(|value| value == "required");
-        assert!(!is_required, "{missing}");
-        let mut past_the_capture = std::io::stderr();
-        writeln!(
-            past_the_capture,
-            "NOT TRIED: alerts and dashboard; {missing}"
-        )
-        .unwrap();
+        not_tried(name, ".ci/prometheus", "LEAFHOPPER_PROMETHEUS");
     }
     found
 }

@@ -238,7 +238,7 @@ async fn what_comes_for_a_paused_leaf_is_shown_and_sent_when_it_is_resumed() {
     .await;
     let leaf = client.get("/api/v1/leaves").await.expect(200)["leaves"][0].clone();
     assert_eq!(
-        (&leaf["paused"], &leaf["known"], &leaf["waiting"]),
+        (&leaf["paused"], &leaf["known"], &leaf["pending"]),
         (&json!(true), &json!(true), &json!(50))
     );
     assert_eq!(leaf["pause"]["actor"], "ada");

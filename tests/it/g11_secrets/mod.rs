@@ -5,13 +5,16 @@ mod passwords;
 use base64::{Engine as _, prelude::BASE64_STANDARD};
 use serde_json::json;
 
-use crate::harness::{
-    Bed,
-    app::{App, Call, call},
-    folder::Folder,
-    leaf::{Leaf, Reply},
-    sidecar::{Config, LOG_LEVEL, LOUD, Sidecar},
-    wait::until,
+use crate::{
+    api::Client,
+    harness::{
+        Bed,
+        app::{App, Call, call},
+        folder::Folder,
+        leaf::{Leaf, Reply},
+        sidecar::{Config, LOG_LEVEL, LOUD, Sidecar},
+        wait::until,
+    },
 };
 
 const BEARER: &str = "bearer-7Fq2mZ0xKp";
@@ -69,9 +72,11 @@ fn text_of(sidecar: &Sidecar) -> String {
 async fn assert_keeps_to_itself(bed: &Bed, sidecar: &Sidecar, secrets: &[String]) {
     assert_holds_none("the log", &text_of(sidecar), secrets);
     assert_holds_none("the database", &everything(&bed.app).await, secrets);
+    let client = Client::new(sidecar).with_token(ADMIN);
     for path in ["/metrics", "/readyz", "/livez", "/", "/api/v1/calls"] {
-        let (_, body) = sidecar.get(path).await;
-        assert_holds_none(path, &body, secrets);
+        let answer = client.get(path).await;
+        assert_ne!(answer.status, 401, "{path}");
+        assert_holds_none(path, &answer.body.to_string(), secrets);
     }
 }
 
@@ -86,6 +91,7 @@ fn five_leaves(bed: &Bed, other: &Leaf, folder: &Folder, credentials: &Folder) -
     credentials.write("acme", CREDENTIAL);
     let url = bed.leaf.url();
     Config::new(&bed.database.url)
+        .listen("admin_token = { env = \"ADMIN\" }")
         .leaf(
             "bearer",
             &url,
@@ -234,20 +240,15 @@ async fn no_secret_is_kept_or_said_even_if_the_leaf_echoes_it() {
 async fn a_trace_log_of_ordinary_work_and_of_an_outage_holds_no_secret() {
     let bed = Bed::new().await;
     bed.leaf.always().times(1).refuses(401);
-    let config = bed
+    let sidecar = bed
         .config("auth = { bearer = { env = \"BEARER\" } }")
-        .toml("");
-    let text = config.text().replace(
-        "address = \"127.0.0.1:0\"",
-        "address = \"127.0.0.1:0\"\nadmin_token = { env = \"ADMIN\" }",
-    );
-    let starter = config
+        .listen("admin_token = { env = \"ADMIN\" }")
         .sidecar()
         .environment("BEARER", BEARER)
         .environment("ADMIN", ADMIN)
-        .environment(LOG_LEVEL, LOUD);
-    starter.rewrite_text(&text);
-    let sidecar = starter.start().await;
+        .environment(LOG_LEVEL, LOUD)
+        .start()
+        .await;
     let id = bed.app.insert(to("leaf", "a")).await;
     until("its credential was refused", async || {
         let call = bed.app.call(id).await;
@@ -259,13 +260,8 @@ async fn a_trace_log_of_ordinary_work_and_of_an_outage_holds_no_secret() {
     })
     .await;
     // Whoever asks with a token finds it nowhere, either.
-    let client = reqwest::Client::builder().no_proxy().build().unwrap();
-    let asked = client
-        .get(sidecar.url("/metrics?token=none"))
-        .bearer_auth(ADMIN)
-        .send()
-        .await;
-    assert!(asked.unwrap().status().is_success());
+    let client = Client::new(&sidecar).with_token(ADMIN);
+    client.get("/metrics?token=none").await.expect(200);
     // Every connection to the database breaks, and is made anew.
     let broken = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity
                    WHERE datname = current_database() AND pid <> pg_backend_pid()";

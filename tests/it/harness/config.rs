@@ -41,9 +41,10 @@ impl Config {
         self
     }
 
-    /// Another poll interval than the tests' usual one.
+    /// How often it looks by itself, instead of ten times a second.
     pub(crate) fn poll_interval(mut self, interval: &str) -> Self {
-        self.dispatch = self.dispatch.replace("\"100ms\"", &format!("{interval:?}"));
+        let line = format!("poll_interval = {interval:?}");
+        self.dispatch = self.dispatch.replacen(POLLS, &line, 1);
         self
     }
 
@@ -58,13 +59,6 @@ impl Config {
     pub(crate) fn listen(mut self, lines: &str) -> Self {
         self.listen.push('\n');
         self.listen.push_str(lines);
-        self
-    }
-
-    /// How often it looks by itself, instead of ten times a second.
-    pub(crate) fn polls_each(mut self, interval: &str) -> Self {
-        let line = format!("poll_interval = {interval:?}");
-        self.dispatch = self.dispatch.replacen(POLLS, &line, 1);
         self
     }
 

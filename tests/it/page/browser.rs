@@ -4,7 +4,7 @@
 //! Else what needs it is not tried, and that is said past the capture of a test's output.
 
 use std::{
-    io::{BufRead as _, BufReader, Write as _},
+    io::{BufRead as _, BufReader},
     process::{Child, Command, Stdio},
     time::Duration,
 };
@@ -13,7 +13,10 @@ use base64::{Engine as _, engine::general_purpose::STANDARD as BASE64};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 
-use crate::harness::{folder::Folder, wait::until};
+use crate::{
+    clients::not_tried,
+    harness::{folder::Folder, wait::until},
+};
 
 /// How elements are named in WebDriver's JSON (section 12.3).
 const ELEMENT: &str = "element-6066-11e4-a52e-4f735466cecf";
@@ -45,16 +48,7 @@ impl Browser {
     /// Starts one; `None` where there is none to start, and none is required.
     pub(super) async fn start() -> Option<Self> {
         if !is_here() {
-            let missing = "Chromium is not here: .ci/chromium gets it";
-            let is_required =
-                std::env::var("LEAFHOPPER_BROWSER").is_ok_and(|value| value == "required");
-            assert!(!is_required, "{missing}");
-            let mut past_the_capture = std::io::stderr();
-            writeln!(
-                past_the_capture,
-                "NOT TRIED: the page in a browser; {missing}"
-            )
-            .unwrap();
+            not_tried("Chromium", ".ci/chromium", "LEAFHOPPER_BROWSER");
             return None;
         }
         let mut driver = Command::new("chromedriver")

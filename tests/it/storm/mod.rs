@@ -95,7 +95,7 @@ impl World {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_minute_of_storm_doubles_nothing_and_loses_nothing() {
-    storm(Plan::new(2_500, 25)).await;
+    storm(Plan::new(1_500, 15)).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
