@@ -1,6 +1,6 @@
 //! `batch`: one batch with what its calls did, what it waits for, and what of it stands.
 
-use std::path::Path;
+use std::{collections::BTreeMap, path::Path};
 
 use clap::Args;
 use uuid::Uuid;
@@ -12,21 +12,26 @@ use super::{
     show::{by_hand, field, section},
 };
 use crate::{
+    domain::call::CallId,
     present::{
         explain_batch::{explain, remedies_of, remedies_to_undo, why_it_stands},
         json::{self, left_out},
         remedy::Remedy,
         standing::{batch_standing, numbers, standing},
-        text::{Fields, clean},
+        text::{Fields, clean, shorten},
     },
     store::operator::{
         CallRow,
         batches::{BatchDetails, Calls},
+        watch::LastWords,
     },
 };
 
 /// Of each kind so many are shown; `--json` has more.
 const SHOWN: usize = 20;
+
+/// Of a leaf's words, so many characters; `show` has more.
+const WORDS: usize = 300;
 
 /// `batch`
 #[derive(Debug, Args)]
@@ -45,18 +50,24 @@ pub(crate) async fn batch(
     config: &Path,
     out: &mut Out<'_>,
 ) -> anyhow::Result<Exit> {
-    let Some(details) = settings::store(config)?.batch(args.id).await? else {
+    let store = settings::store(config)?;
+    let Some(details) = store.batch(args.id).await? else {
         anyhow::bail!("there is no batch {}", args.id);
     };
     if args.json {
         out.json(&json::batch(&details)?)?;
     } else {
-        print(&details, out)?;
+        let undoing: Vec<CallId> = details.undoing.iter().map(|call| call.id).collect();
+        let words = store.last_words(&undoing).await?;
+        print(&details, &words, out)?;
     }
     Ok(Exit::Done)
 }
 
-fn print(details: &BatchDetails, out: &mut Out<'_>) -> anyhow::Result<()> {
+/// What leaves said last to calls.
+type Words = BTreeMap<CallId, LastWords>;
+
+fn print(details: &BatchDetails, words: &Words, out: &mut Out<'_>) -> anyhow::Result<()> {
     let batch = &details.batch;
     let said = explain(details);
     let colour = match batch.state.as_str() {
@@ -77,7 +88,7 @@ fn print(details: &BatchDetails, out: &mut Out<'_>) -> anyhow::Result<()> {
         batch.state.as_str(),
         "cancelling" | "compensating" | "cancelled"
     ) {
-        stands(details, out)?;
+        stands(details, words, out)?;
     }
     let state = |call: &CallRow| standing(call);
     let undone = |call: &CallRow| {
@@ -183,7 +194,7 @@ fn waits_for(details: &BatchDetails, out: &mut Out<'_>) -> std::io::Result<()> {
 }
 
 /// The effects that stand, each with the reason.
-fn stands(details: &BatchDetails, out: &mut Out<'_>) -> std::io::Result<()> {
+fn stands(details: &BatchDetails, words: &Words, out: &mut Out<'_>) -> std::io::Result<()> {
     let effects = Fields::read_all(&details.effects);
     if effects.is_empty() {
         return Ok(());
@@ -198,6 +209,11 @@ fn stands(details: &BatchDetails, out: &mut Out<'_>) -> std::io::Result<()> {
             clean(&effect.cell("key")),
             clean(&why_it_stands(details, effect))
         )?;
+        let undo: Option<CallId> = effect.text("compensation").and_then(|id| id.parse().ok());
+        if let Some(words) = undo.and_then(|id| words.get(&id)) {
+            let said = clean(&shorten(&words.body, WORDS));
+            writeln!(out.out, "      the leaf said: {said}")?;
+        }
         command_lines(&remedies_to_undo(details, effect), out)?;
     }
     let shown = u64::try_from(effects.len().min(SHOWN)).unwrap_or(u64::MAX);

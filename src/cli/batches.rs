@@ -24,7 +24,7 @@ use crate::{
 #[derive(Debug, Args)]
 pub struct BatchesArgs {
     /// Only batches in this state.
-    #[arg(long, value_parser = PossibleValuesParser::new(BATCH_STATES))]
+    #[arg(long, value_name = "STATE", value_parser = PossibleValuesParser::new(BATCH_STATES))]
     state: Option<String>,
     /// Only batches that are stuck.
     #[arg(long)]
@@ -96,7 +96,7 @@ pub(crate) async fn batches(
         }
         Ok(())
     };
-    args.watch.run(out, show).await?;
+    args.watch.run(args.json, out, show).await?;
     Ok(Exit::Done)
 }
 

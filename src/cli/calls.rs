@@ -4,7 +4,13 @@ use std::path::Path;
 
 use clap::{Args, ValueEnum};
 
-use super::{Exit, output::Out, select::FilterArgs, settings, watch::WatchArgs};
+use super::{
+    Exit,
+    output::Out,
+    select::{FilterArgs, hint_at_reason},
+    settings,
+    watch::WatchArgs,
+};
 use crate::{
     domain::call::CallId,
     present::{
@@ -73,6 +79,7 @@ pub(crate) async fn calls(
         }
         if calls.is_empty() {
             writeln!(out.err, "no call matches")?;
+            hint_at_reason(&filter, out)?;
             return Ok(());
         }
         list(&calls, out)?;
@@ -87,7 +94,7 @@ pub(crate) async fn calls(
         }
         Ok(())
     };
-    args.watch.run(out, show).await?;
+    args.watch.run(args.json, out, show).await?;
     Ok(Exit::Done)
 }
 

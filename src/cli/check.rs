@@ -99,6 +99,10 @@ pub(crate) async fn check(
             }
         }
     }
+    // What has to be mended stands where it is read first: at the end.
+    findings
+        .0
+        .sort_by_key(|finding| finding.status == Status::Fail);
     tell(&findings.0, args.json, out)?;
     let failed = findings.0.iter().any(|f| f.status == Status::Fail);
     Ok(if failed { Exit::Failed } else { Exit::Done })
@@ -112,7 +116,7 @@ fn configuration(path: &Path, findings: &mut Findings) -> Option<Config> {
             let leaves = crate::present::text::counted(config.leaves.len(), "leaf");
             let leaves = leaves.replace("leafs", "leaves");
             findings.add(CHECK, file, Status::Ok, leaves);
-            for warning in &config.warnings {
+            for warning in merged(&config.warnings) {
                 findings.add(CHECK, "", Status::Warn, warning);
             }
             Some(config)
@@ -122,6 +126,34 @@ fn configuration(path: &Path, findings: &mut Findings) -> Option<Config> {
             None
         }
     }
+}
+
+/// Warnings of several leaves that differ in the leaf alone are one line.
+fn merged(warnings: &[String]) -> Vec<String> {
+    let mut lines: Vec<(Vec<&str>, &str)> = Vec::new();
+    for warning in warnings {
+        let (key, text) = warning.split_once(": ").unwrap_or(("", warning));
+        let is_of_a_leaf = key.starts_with("leaf.");
+        let setting = |key: &str| key.rsplit('.').next().map(str::to_owned);
+        let same = lines.iter_mut().find(|(keys, known)| {
+            let first = keys.first().copied().unwrap_or_default();
+            is_of_a_leaf
+                && *known == text
+                && first.starts_with("leaf.")
+                && setting(first) == setting(key)
+        });
+        match same {
+            Some((keys, _)) => keys.push(key),
+            None => lines.push((vec![key], text)),
+        }
+    }
+    let lines = lines.into_iter();
+    lines
+        .map(|(keys, text)| match keys.as_slice() {
+            [""] => text.to_owned(),
+            keys => format!("{}: {text}", keys.join(", ")),
+        })
+        .collect()
 }
 
 fn faults(error: &ConfigError, findings: &mut Findings) {
@@ -247,7 +279,13 @@ async fn reach(leaf: &Leaf) -> Result<String, String> {
     match tokio::time::timeout(limit, TcpStream::connect(address)).await {
         Ok(Ok(_stream)) => {
             let took = begun.elapsed().as_millis();
-            Ok(format!("{place} accepts connections ({took} ms)"))
+            let has_token = !matches!(leaf.secrets.auth_for(None), Ok(None));
+            let untried = if has_token || !leaf.secrets.names().is_empty() {
+                "; no token was tried"
+            } else {
+                ""
+            };
+            Ok(format!("{place} accepts connections ({took} ms){untried}"))
         }
         Ok(Err(error)) => Err(format!("{place}: {error}")),
         Err(_elapsed) => Err(format!(
@@ -284,6 +322,25 @@ fn tell(findings: &[Finding], json: bool, out: &mut Out<'_>) -> anyhow::Result<(
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn warnings_that_differ_in_the_leaf_alone_are_one_line() {
+        let warnings = [
+            "leaf.git.outcome: say so",
+            "leaf.git.probe: has no `found`",
+            "leaf.mail.outcome: say so",
+            "listen.address: can be reached",
+        ]
+        .map(str::to_owned);
+        assert_eq!(
+            merged(&warnings),
+            [
+                "leaf.git.outcome, leaf.mail.outcome: say so",
+                "leaf.git.probe: has no `found`",
+                "listen.address: can be reached",
+            ]
+        );
+    }
 
     #[test]
     fn a_finding_is_one_line_without_colours_in_a_pipe() {

@@ -30,13 +30,24 @@ use output::{Colour, Out};
 
 use crate::{
     config,
+    domain::call::CallId,
     present::text::clean,
     store::{StoreError, operator::act::ActError},
 };
 
+/// What the long help and the manual say beside the options.
+const MORE: &str = "\
+Exit codes: 0 done, 1 failed or done in part, 2 said wrongly.
+
+Environment: LEAFHOPPER_CONFIG (--config), DATABASE_URL (goes before database.url of the file), \
+LEAFHOPPER_LOG_FORMAT, LEAFHOPPER_LOG_LEVEL, and what the configuration names as { env = \"NAME\" }.
+
+Signals of `leafhopper run`: SIGTERM and SIGINT drain within shutdown_grace, a second one ends at once; SIGHUP reads \
+the configuration again.";
+
 /// Sends HTTP calls that an application writes as rows of its own PostgreSQL.
 #[derive(Debug, Parser)]
-#[command(name = "leafhopper", version, max_term_width = 100)]
+#[command(name = "leafhopper", version, max_term_width = 100, after_long_help = MORE)]
 pub struct Cli {
     /// The configuration file.
     #[arg(
@@ -245,6 +256,16 @@ fn chain(error: &anyhow::Error) -> String {
     }
     // Lines of a configuration's faults stay lines.
     text.lines().map(clean).collect::<Vec<_>>().join("\n")
+}
+
+/// The number of a call; whoever gives a key is told how calls are found by that.
+pub(crate) fn call_id(text: &str) -> Result<CallId, String> {
+    text.parse::<CallId>()
+        .ok()
+        .filter(|id| *id > 0)
+        .ok_or_else(|| {
+            "a call is named by its number; by its key it is found with `leafhopper calls --key KEY`".to_owned()
+        })
 }
 
 /// A reason that says something.

@@ -5,34 +5,38 @@ use std::io;
 use clap::{Args, builder::PossibleValuesParser};
 use uuid::Uuid;
 
-use super::{Usage, output::Out};
+use super::{Usage, calls::list, output::Out};
 use crate::{
     domain::call::CallId,
-    present::text::counted,
+    present::text::{clean, counted},
     store::{
         Store,
         operator::{
-            STATES,
+            FAILED_REASONS, PARKED_REASONS, PENDING_REASONS, STATES,
             act::{By, Target},
             list::{Filter, Order, Page},
         },
     },
+    suggest::closest,
 };
 
 /// So many calls are read at a time while a selection is made.
 const PAGE: usize = 1000;
 
+/// The reasons that are neither for those that wait nor for those that failed.
+const OTHER_REASONS: &[&str] = &["untracked", "batch_finished", "waived"];
+
 /// All that is given must hold.
 #[derive(Debug, Default, Args)]
 pub(super) struct FilterArgs {
     /// Only calls in this state.
-    #[arg(long, value_parser = PossibleValuesParser::new(STATES))]
+    #[arg(long, value_name = "STATE", value_parser = PossibleValuesParser::new(STATES))]
     state: Option<String>,
     /// Only calls for this leaf.
-    #[arg(long)]
+    #[arg(long, value_name = "LEAF")]
     leaf: Option<String>,
     /// Only calls with this effect key.
-    #[arg(long)]
+    #[arg(long, value_name = "KEY")]
     key: Option<String>,
     /// Only calls of this batch.
     #[arg(long, value_name = "UUID")]
@@ -66,7 +70,7 @@ impl FilterArgs {
 #[derive(Debug, Args)]
 pub(super) struct Selection {
     /// The calls; else those that match the filter.
-    #[arg(value_name = "ID", value_parser = clap::value_parser!(i64).range(1..))]
+    #[arg(value_name = "ID", value_parser = super::call_id)]
     ids: Vec<CallId>,
     #[command(flatten)]
     filter: FilterArgs,
@@ -79,9 +83,12 @@ pub(super) struct Selection {
     /// Don't ask.
     #[arg(long, short)]
     yes: bool,
-    /// Say which calls are meant, and change nothing.
+    /// List the calls that are meant, and change nothing.
     #[arg(long)]
     dry_run: bool,
+    /// With --dry-run: as `calls --json` lists them.
+    #[arg(long, requires = "dry_run")]
+    json: bool,
 }
 
 /// What a change is for.
@@ -146,14 +153,13 @@ impl Selection {
         };
         if targets.is_empty() {
             writeln!(out.err, "no call matches: there is nothing to {verb}")?;
+            hint_at_reason(&filter, out)?;
             return Ok(None);
         }
         let calls = counted(targets.len(), "call");
         if self.dry_run {
             writeln!(out.err, "would {verb} {calls}; nothing is changed:")?;
-            for target in &targets {
-                writeln!(out.out, "{}", target.id)?;
-            }
+            would(store, &targets, self.json, out).await?;
             return Ok(None);
         }
         if !by_id && !self.yes && !ask(out, &format!("{verb} {calls}?"))? {
@@ -165,6 +171,59 @@ impl Selection {
             targets,
         }))
     }
+}
+
+/// Lists these calls as `calls` does. One that does not exist is named alone.
+async fn would(
+    store: &Store,
+    targets: &[Target],
+    json: bool,
+    out: &mut Out<'_>,
+) -> anyhow::Result<()> {
+    let ids: Vec<CallId> = targets.iter().map(|target| target.id).collect();
+    let mut calls = Vec::new();
+    for some in ids.chunks(PAGE) {
+        calls.extend(store.calls_by_id(some).await?);
+    }
+    if json {
+        let rows: Vec<&str> = calls.iter().map(|call| call.json.as_str()).collect();
+        out.array(&rows, false)?;
+    } else if !calls.is_empty() {
+        list(&calls, out)?;
+    }
+    out.out.flush()?;
+    for id in ids {
+        if !calls.iter().any(|call| call.id == id) {
+            writeln!(out.err, "there is no call {id}")?;
+        }
+    }
+    Ok(())
+}
+
+/// Where nothing matches since the reason is none, the one that was probably meant. A cancelled call's reason is in
+/// anybody's words, so an unknown one is no fault.
+pub(crate) fn hint_at_reason(filter: &Filter, out: &mut Out<'_>) -> io::Result<()> {
+    let Some(reason) = filter.reason.as_deref() else {
+        return Ok(());
+    };
+    let known = [
+        PENDING_REASONS,
+        PARKED_REASONS,
+        FAILED_REASONS,
+        OTHER_REASONS,
+    ]
+    .concat();
+    if known.contains(&reason) {
+        return Ok(());
+    }
+    let meant = closest(reason, &known)
+        .map(|meant| format!(": did you mean {meant}?"))
+        .unwrap_or_default();
+    writeln!(
+        out.err,
+        "{} is no reason of pending, parked or failed calls{meant}",
+        clean(reason)
+    )
 }
 
 /// The calls that match, the oldest first, each with the attempts that it has now.

@@ -31,7 +31,7 @@ const HISTORY: usize = 20;
 #[derive(Debug, Args)]
 pub struct ShowArgs {
     /// The call.
-    #[arg(value_name = "ID")]
+    #[arg(value_name = "ID", value_parser = super::call_id)]
     id: CallId,
     /// As one object: the columns of the view, and what belongs to it under the names of the tables.
     #[arg(long)]
@@ -72,7 +72,7 @@ fn print(details: &Details, out: &mut Out<'_>) -> anyhow::Result<()> {
     let fields = Fields::read(&call.json).unwrap_or_default();
     writeln!(out.out)?;
     request(call, &fields, out)?;
-    standing_fields(&fields, out)?;
+    standing_fields(&fields, made(details), out)?;
     history(details, out)?;
     if let Some(result) = details.result.as_deref().and_then(Fields::read) {
         section(out, "Result")?;
@@ -151,7 +151,16 @@ fn request(call: &CallRow, fields: &Fields, out: &mut Out<'_>) -> std::io::Resul
     field(out, "run_when", text)
 }
 
-fn standing_fields(fields: &Fields, out: &mut Out<'_>) -> std::io::Result<()> {
+/// Requests that are on record without a confirmation.
+fn made(details: &Details) -> usize {
+    let attempts = Fields::read_all(&details.attempts);
+    let sent = attempts
+        .iter()
+        .filter(|attempt| !attempt.cell("class").starts_with("probe_"));
+    sent.count()
+}
+
+fn standing_fields(fields: &Fields, made: usize, out: &mut Out<'_>) -> std::io::Result<()> {
     for name in [
         "created_at",
         "not_before",
@@ -167,7 +176,14 @@ fn standing_fields(fields: &Fields, out: &mut Out<'_>) -> std::io::Result<()> {
         "finished_at",
         "undone_at",
     ] {
-        field(out, name, fields.text(name))?;
+        let text = fields.text(name).map(|text| match text.parse::<usize>() {
+            // What was refused a connection, or turned away by a 429 or a 401, spends none.
+            Ok(spent) if name == "attempts" && made > spent => {
+                format!("{spent} spent, {made} made")
+            }
+            _ => text,
+        });
+        field(out, name, text)?;
     }
     Ok(())
 }

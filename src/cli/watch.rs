@@ -22,12 +22,14 @@ impl WatchArgs {
         self.watch.is_some()
     }
 
-    /// Calls `list` once, or until the process is interrupted. A database that is away is said so, and waited for.
+    /// Calls `list` once, or until the process is interrupted; where it is neither JSON nor on a terminal, with the time before
+    /// each list. A database that is away is said so, and waited for.
     ///
     /// # Errors
     /// The list can't be had or written; while watching, only the latter.
     pub(super) async fn run(
         self,
+        json: bool,
         out: &mut Out<'_>,
         mut list: impl AsyncFnMut(&mut Out<'_>) -> anyhow::Result<()>,
     ) -> anyhow::Result<()> {
@@ -40,6 +42,9 @@ impl WatchArgs {
             if out.is_terminal() {
                 // Clears the screen (ECMA-48: ED, CUP).
                 write!(out.out, "\u{1b}[2J\u{1b}[H")?;
+            } else if !json {
+                // In a file nothing else tells one list from the next.
+                writeln!(out.out, "-- {}", jiff::Timestamp::now().strftime("%FT%TZ"))?;
             }
             let listed = tokio::select! {
                 biased;

@@ -58,11 +58,7 @@ impl Config {
             Ok(text) => Self::parse(&text, file, env),
             Err(source) => Err(ConfigError {
                 file: file.to_owned(),
-                faults: vec![Fault {
-                    line: None,
-                    key: String::new(),
-                    problem: format!("can't be read: {source}"),
-                }],
+                faults: vec![unreadable(&source, "")],
             }),
         }
     }
@@ -149,11 +145,10 @@ pub fn load_database(file: &Path, env: Env<'_>) -> Result<Database, ConfigError>
         Err(source) => {
             return Err(ConfigError {
                 file: file.to_owned(),
-                faults: vec![Fault {
-                    line: None,
-                    key: String::new(),
-                    problem: format!("can't be read: {source}"),
-                }],
+                faults: vec![unreadable(
+                    &source,
+                    "; at the usual place none is needed where DATABASE_URL is set",
+                )],
             });
         }
     };
@@ -168,6 +163,20 @@ pub fn load_database(file: &Path, env: Env<'_>) -> Result<Database, ConfigError>
     drop(root);
     report.finish(file)?;
     Ok(database)
+}
+
+/// The file is not there, or not to be read.
+fn unreadable(source: &io::Error, more: &str) -> Fault {
+    let place = if source.kind() == io::ErrorKind::NotFound {
+        format!("; name another file by --config or LEAFHOPPER_CONFIG{more}")
+    } else {
+        String::new()
+    };
+    Fault {
+        line: None,
+        key: String::new(),
+        problem: format!("can't be read: {source}{place}"),
+    }
 }
 
 /// Where the configuration is looked for if nobody names a place.

@@ -126,7 +126,7 @@ fn holdup(details: &BatchDetails) -> String {
             };
             format!(
                 " It waits for a leaf that no running instance knows{named}: start `leafhopper run` with a \
-                 configuration that has it, or add it there and send SIGHUP."
+                 configuration that has it, or add it there and send SIGHUP (kill -HUP $(pidof leafhopper))."
             )
         }
         _ => String::new(),

@@ -6,7 +6,9 @@
 pub(crate) mod explain;
 pub(crate) mod explain_batch;
 pub(crate) mod json;
+mod kept;
 pub(crate) mod leaves;
+mod lines;
 pub(crate) mod remedy;
 pub(crate) mod standing;
 pub(crate) mod text;

@@ -31,11 +31,14 @@ pub(super) enum Right {
 /// Why a request is refused.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(super) enum Denied {
-    /// It shows no token, or not this one.
+    /// It shows no token.
     #[error("this needs the header `Authorization: Bearer …` with the token of listen.admin_token")]
     NoToken,
+    /// It shows another one.
+    #[error("that is not the token of listen.admin_token")]
+    WrongToken,
     /// Too many wrong tokens came from there.
-    #[error("too many wrong tokens came from this address")]
+    #[error("too many wrong tokens came from this address: try again in {} s", seconds(*.retry_after))]
     TooManyTries {
         /// When to try again.
         retry_after: Duration,
@@ -168,10 +171,20 @@ impl Access {
         if bool::from(ours.ct_eq(&shown)) {
             Ok(())
         } else {
-            self.tries.failed(peer, now);
-            Err(Denied::NoToken)
+            if self.tries.failed(peer, now) {
+                tracing::warn!(
+                    peer.address = %peer,
+                    "a wrong token of listen.admin_token came from {peer}; others from there within a minute are not logged"
+                );
+            }
+            Err(Denied::WrongToken)
         }
     }
+}
+
+/// Whole seconds after which it is surely over.
+pub(super) fn seconds(wait: Duration) -> u64 {
+    wait.as_secs() + 1
 }
 
 fn host(headers: &HeaderMap) -> Option<Authority> {
@@ -321,14 +334,14 @@ mod tests {
         let access = access(Some("a-token-of-some-length"), "0.0.0.0:9187", &[]);
         let shown = |value: &str| headers(&[("host", "10.0.0.7"), ("authorization", value)]);
         let check = |value: &str, peer| access.check(Right::Act, &shown(value), peer, false);
-        for value in [
-            "Bearer a-token-of-some-lengt",
-            "Bearer a-token-of-some-lengthx",
-            "Basic a-token-of-some-length",
-            "Bearer",
-            "a-token-of-some-length",
+        for (value, denied) in [
+            ("Bearer a-token-of-some-lengt", Denied::WrongToken),
+            ("Bearer a-token-of-some-lengthx", Denied::WrongToken),
+            ("Basic a-token-of-some-length", Denied::NoToken),
+            ("Bearer", Denied::NoToken),
+            ("a-token-of-some-length", Denied::NoToken),
         ] {
-            assert_eq!(check(value, HERE), Err(Denied::NoToken), "{value}");
+            assert_eq!(check(value, HERE), Err(denied), "{value}");
         }
         for value in [
             "Bearer a-token-of-some-length",

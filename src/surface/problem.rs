@@ -7,7 +7,7 @@ use axum::{
 };
 use serde::Serialize;
 
-use super::access::Denied;
+use super::access::{Denied, seconds};
 use crate::store::{StoreError, operator::act::ActError};
 
 /// What went wrong with a request. `type` is absent: the status says what kind it is (RFC 9457, section 4.2.1).
@@ -64,7 +64,7 @@ impl Problem {
 impl From<Denied> for Problem {
     fn from(denied: Denied) -> Self {
         let status = match denied {
-            Denied::NoToken => StatusCode::UNAUTHORIZED,
+            Denied::NoToken | Denied::WrongToken => StatusCode::UNAUTHORIZED,
             Denied::TooManyTries { .. } => StatusCode::TOO_MANY_REQUESTS,
             Denied::NoneConfigured | Denied::Proxied | Denied::ForeignOrigin => {
                 StatusCode::FORBIDDEN
@@ -72,12 +72,12 @@ impl From<Denied> for Problem {
         };
         let mut problem = Self::new(status, denied.to_string());
         let header = match denied {
-            Denied::NoToken => Some((
+            Denied::NoToken | Denied::WrongToken => Some((
                 header::WWW_AUTHENTICATE,
                 HeaderValue::from_static("Bearer realm=\"leafhopper\""),
             )),
             Denied::TooManyTries { retry_after } => {
-                Some((header::RETRY_AFTER, (retry_after.as_secs() + 1).into()))
+                Some((header::RETRY_AFTER, seconds(retry_after).into()))
             }
             Denied::NoneConfigured | Denied::Proxied | Denied::ForeignOrigin => None,
         };

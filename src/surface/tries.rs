@@ -44,8 +44,8 @@ impl Tries {
             .filter(|wait| !wait.is_zero())
     }
 
-    /// A wrong token came from there.
-    pub(super) fn failed(&self, peer: IpAddr, now: Instant) {
+    /// A wrong token came from there. Gives whether it is the first one within a [`WINDOW`].
+    pub(super) fn failed(&self, peer: IpAddr, now: Instant) -> bool {
         let mut places = self.places.lock().unwrap_or_else(PoisonError::into_inner);
         if places.len() >= PLACES_MAX {
             places.retain(|_, place| place.since + WINDOW > now);
@@ -68,6 +68,7 @@ impl Tries {
             };
         }
         place.failed = place.failed.saturating_add(1);
+        place.failed == 1
     }
 }
 

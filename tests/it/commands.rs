@@ -233,6 +233,10 @@ async fn calls_are_listed_and_changed_by_filters() {
     assert_eq!(stdout(&said), format!("call {done}: cancelled\n"));
     assert!(stderr(&said).contains("say what is true"), "{said:?}");
     bed.app.until_state(later, "cancelled").await;
+    let misnamed = stderr(&says(&sidecar, 0, &["calls", "--reason-is", "rejcted"]).await);
+    assert!(misnamed.contains("did you mean rejected?"), "{misnamed}");
+    let by_key = stderr(&says(&sidecar, 2, &["show", "order:4711:charge"]).await);
+    assert!(by_key.contains("calls --key"), "{by_key}");
     let unknown = stderr(&says(&sidecar, 1, &["show", "999999"]).await);
     assert!(unknown.contains("999999"), "{unknown}");
 }

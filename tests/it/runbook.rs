@@ -277,7 +277,7 @@ fn without_templates(rules: &str) -> String {
 
 /// The state and reason of each line that `show` explains.
 fn told() -> BTreeSet<String> {
-    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/present/explain.rs");
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/present/lines.rs");
     let source = std::fs::read_to_string(source).unwrap();
     let lines = source.split("line(\"").skip(1);
     let pairs = lines.filter_map(|line| {

@@ -122,6 +122,7 @@ async fn shells_and_the_manual_know_every_command() {
         page.starts_with(".ie") && page.contains(".TH leafhopper 1"),
         "{page}"
     );
+    assert!(page.contains("Exit codes: 0 done"), "{page}");
     let folder = std::env::temp_dir().join(format!("leafhopper-man-{}", std::process::id()));
     let written = here
         .command(&["man", "--dir", folder.to_str().unwrap()])

@@ -2,7 +2,7 @@
 
 use tokio_postgres::types::Type;
 
-use super::{CallRow, batches::BatchRow, column};
+use super::{CallRow, batches::BatchRow, column, leaves::LeafRow};
 use crate::{
     domain::call::CallId,
     store::{Store, StoreError},
@@ -43,6 +43,8 @@ pub struct Details {
     pub waits_for: Option<CallRow>,
     /// Other calls of the same leaf and key, the newest first.
     pub same_key: Vec<CallRow>,
+    /// The leaves, where it is its leaf that keeps the call.
+    pub leaves: Vec<LeafRow>,
 }
 
 impl Store {
@@ -81,6 +83,10 @@ impl Store {
             Some(batch) => self.batch_rows(&[batch]).await?.pop(),
             None => None,
         };
+        let leaves = match call.reason.as_deref() {
+            Some("leaf_unknown" | "leaf_paused" | "breaker_open") => self.leaves().await?,
+            _ => Vec::new(),
+        };
         Ok(Some(Details {
             may_run_again: column(OPERATION, row, "may_run_again")?,
             due_in: column(OPERATION, row, "due_in")?,
@@ -93,6 +99,7 @@ impl Store {
             ended: column(OPERATION, row, "ended_json")?,
             waits_for,
             same_key,
+            leaves,
             call,
         }))
     }

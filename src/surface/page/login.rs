@@ -106,7 +106,7 @@ pub(super) async fn open(State(surface): State<Surface>, request: Request) -> Re
                 .insert(header::RETRY_AFTER, seconds.into());
             return response;
         }
-        Err(Denied::NoToken) => {
+        Err(Denied::WrongToken) => {
             let wrong = "That is not the token of listen.admin_token.".to_owned();
             return again(StatusCode::UNAUTHORIZED, wrong);
         }

@@ -109,10 +109,21 @@ async fn nothing_is_served_without_the_token() {
     // Who guesses is not looked at any more, not even with the right one.
     for n in 0..10 {
         let guesser = Client::new(&sidecar).with_token(&format!("guess {n}"));
-        assert_problem(&guesser.get("/api/v1/calls").await, 401);
+        let answer = guesser.get("/api/v1/calls").await;
+        assert_problem(&answer, 401);
+        let detail = answer.body["detail"].to_string();
+        assert!(detail.contains("that is not the token"), "{detail}");
     }
+    let lines = sidecar.lines();
+    let told: Vec<_> = lines
+        .iter()
+        .filter(|l| l.contains("a wrong token"))
+        .collect();
+    assert!(told.len() == 1 && !told[0].contains("guess"), "{told:?}");
     let answer = operator.get("/api/v1/calls").await;
     assert_problem(&answer, 429);
+    let detail = answer.body["detail"].to_string();
+    assert!(detail.contains("try again in "), "{detail}");
     let wait: u64 = answer.header("retry-after").parse().unwrap();
     assert!((1..=61).contains(&wait), "{wait}");
 }

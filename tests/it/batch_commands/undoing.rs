@@ -6,7 +6,7 @@ use uuid::Uuid;
 use super::{UNDOES, assert_says, shown, thing, unsealed, until_batch, until_finished};
 use crate::{
     commands::{json_of, says, stderr, stdout},
-    harness::{Bed, app::Call, sidecar::Sidecar, wait::until},
+    harness::{Bed, app::Call, leaf::Reply, sidecar::Sidecar, wait::until},
 };
 
 /// A batch that has failed, and whose newer effect, that of `site`, the leaf refuses to undo.
@@ -24,7 +24,9 @@ struct Incomplete {
 impl Incomplete {
     async fn new(bed: &Bed) -> Self {
         bed.leaf.always().key("dns").refuses(422);
-        bed.leaf.always().key("site").method("DELETE").refuses(403);
+        let refusal = Reply::json(403, &json!({ "error": "the site is locked" }));
+        let site = bed.leaf.always().key("site").method("DELETE");
+        site.refuses(refusal);
         let config = bed.config(UNDOES).dispatch("stuck_after = \"1s\"");
         let sidecar = config.start().await;
         let batch = unsealed(&bed.app).await;
@@ -82,6 +84,7 @@ async fn a_teardown_that_can_not_go_on_shows_what_is_in_its_way() {
                 "  call {}  leaf site: call {undo}, which would undo it, failed (rejected, status 403)\n",
                 site
             ),
+            "\n      the leaf said: {\"error\":\"the site is locked\"}\n",
             &format!("      leafhopper retry {undo} --reason '…'\n"),
             &format!("  call {}  leaf repository: not its turn yet", repository),
         ],
@@ -131,7 +134,16 @@ async fn a_teardown_that_can_not_go_on_does_once_that_is_waived() {
     }
     let by_filter = [&waive[..], &["--batch", &id]].concat();
     let dry = stdout(&says(&sidecar, 0, &[&by_filter[..], &["--dry-run"]].concat()).await);
-    assert_eq!(dry, format!("{undo}\n"));
+    assert!(
+        dry.contains(&format!("{undo}  leaf ")) && dry.contains("ATTEMPTS"),
+        "{dry}"
+    );
+    let dry = json_of(
+        &sidecar,
+        &[&by_filter[..], &["--dry-run", "--json"]].concat(),
+    )
+    .await;
+    assert_eq!(dry[0]["id"].to_string(), undo);
     let waived = stdout(&says(&sidecar, 0, &[&by_filter[..], &["--yes"]].concat()).await);
     assert_eq!(waived, format!("call {undo}: cancelled\n"));
     until_finished(&bed.app, batch).await;
