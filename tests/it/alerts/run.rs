@@ -61,7 +61,7 @@ impl Run {
                 .leaf("ordered", &url, "after_failed_head = \"hold\"")
                 .leaf("undo", &url, undo)
                 .leaf("idle", &url, "")
-                .leaf("late", &url, "")
+                .leaf("late", &url, "retry = { initial = \"50ms\", max = \"1s\" }")
                 .probe("git", "settle = \"0s\"")
                 .toml("[leaf.vague.probe]\npath = \"/vague\"\nmax_probes = 1000\n")
                 .toml("[leaf.plain.probe]\npath = \"/effects/{{ call.key }}\"\nsettle = \"0s\"")
@@ -122,6 +122,7 @@ impl Run {
         leaf.on("/late")
             .waits_before_the_answer(&gates[1])
             .answers(201);
+        leaf.on("/late").times(1).refuses(429);
         leaf.on("/sour").refuses(422);
         leaf.on("/ordered").refuses(422);
         leaf.on("/undo").method("DELETE").refuses(403);
@@ -166,7 +167,8 @@ impl Run {
         app.insert(thing("git", "of a batch").batch(forgotten))
             .await;
 
-        // The leaf has executed it and is about to say so, when the application says it first.
+        // The leaf has executed it at the second attempt and is about to say so, when the application says it first, which
+        // may have meant the other attempt.
         app.insert(thing("late", "twice")).await;
         gates[1].until_arrived(1).await;
         app.execute("SELECT leafhopper.confirm('late', 'twice', 200)")
