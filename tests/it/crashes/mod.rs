@@ -279,8 +279,13 @@ async fn after_a_lost_answer(nature: Nature, paths: impl IntoIterator<Item = Str
             ) => "confirmed by response, sent 3, effects 1",
             _ => life.expected(Executed),
         };
-        let wrong =
-            (story != expected).then(|| format!("{path}:\n  {story}, and not\n  {expected}"));
+        // While one loop dies after the doubt was written down, another may have sent the request again already.
+        let sooner = expected
+            .replace("sent 3", "sent 4")
+            .replace("sent 2", "sent 3");
+        let may_be = nature == Keyed && path.starts_with("record attempts: done");
+        let right = story == expected || may_be && story == sooner;
+        let wrong = (!right).then(|| format!("{path}:\n  {story}, and not\n  {expected}"));
         (life, wrong)
     });
     let wrong = wrong_of(stories).await;

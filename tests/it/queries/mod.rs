@@ -182,7 +182,6 @@ release_compensations.sql :: '{7}', '{NULL}', '{NULL}', '{0}' :: dispatch_pkey
 end_teardowns.sql :: BATCHES :: batch_live
 stuck_batches.sql :: 5, 200 :: batch_live
 recent_results.sql :: 1000 :: result_seq
-recent_actions.sql :: 200 :: operator_action_pkey
 show_claim.sql :: 7 :: dispatch_pkey
 last_words.sql :: '{20001,20002}' :: attempt_call
 search_calls.sql :: '{"{}"}', 'k', 60000, 500, 50 :: outbox_pkey dispatch_pkey
