@@ -91,7 +91,7 @@ pub(crate) async fn retry(
     out: &mut Out<'_>,
 ) -> anyhow::Result<Exit> {
     let store = settings::store(config)?;
-    let meant = meant("retry", &["failed"]);
+    let meant = meant("retry", Change::Retry);
     change(&store, args.selection, Change::Retry, meant, out).await
 }
 
@@ -102,7 +102,7 @@ pub(crate) async fn cancel(
     out: &mut Out<'_>,
 ) -> anyhow::Result<Exit> {
     let store = settings::store(config)?;
-    let meant = meant("cancel", &["pending"]);
+    let meant = meant("cancel", Change::Cancel);
     change(&store, args.selection, Change::Cancel, meant, out).await
 }
 
@@ -116,7 +116,7 @@ pub(crate) async fn resolve(
     if args.waive {
         let meant = Meant {
             compensations: true,
-            ..meant("waive", &["parked", "failed"])
+            ..meant("waive", Change::Waive)
         };
         return change(&store, args.selection, Change::Waive, meant, out).await;
     }
@@ -134,14 +134,14 @@ pub(crate) async fn resolve(
         ),
         (false, true) => ("resolve as not executed, and end,", Change::NotExecutedEnd),
     };
-    let meant = meant(verb, &["parked"]);
+    let meant = meant(verb, change_to);
     change(&store, args.selection, change_to, meant, out).await
 }
 
-fn meant<'a>(verb: &'a str, states: &'a [&'a str]) -> Meant<'a> {
+fn meant<'a>(verb: &'a str, change: Change<'_>) -> Meant<'a> {
     Meant {
         verb,
-        states,
+        states: change.usual_states(),
         compensations: false,
     }
 }

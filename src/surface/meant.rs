@@ -35,24 +35,22 @@ pub(super) fn meant(mut filter: Filter, change: Change<'_>) -> Result<Filter, St
     if texts.into_iter().flatten().any(|text| text.contains('\0')) {
         return Err("filter: no name contains a NUL character".to_owned());
     }
-    let (states, usual): (&[&str], _) = match change {
-        Change::Retry => (&["failed"], Some("failed")),
-        Change::Cancel => (&["pending", "dispatching", "in_doubt"], Some("pending")),
-        Change::NotExecutedSend | Change::NotExecutedEnd | Change::Confirm { .. } => {
-            (&["parked"], Some("parked"))
-        }
-        Change::Waive => {
-            filter.compensations = true;
-            (&["parked", "failed"], None)
-        }
+    match change {
+        Change::Waive => filter.compensations = true,
         Change::Release => {
             filter.holds_others = true;
             return Ok(filter);
         }
-    };
-    match (filter.state.as_deref(), usual) {
+        Change::Retry
+        | Change::Cancel
+        | Change::NotExecutedSend
+        | Change::NotExecutedEnd
+        | Change::Confirm { .. } => {}
+    }
+    let states = change.states();
+    match (filter.state.as_deref(), change.usual_states()) {
         (Some(state), _) if states.contains(&state) => {}
-        (None, Some(usual)) => filter.state = Some(usual.to_owned()),
+        (None, [usual]) => filter.state = Some((*usual).to_owned()),
         (Some(_) | None, _) => {
             let states = states.join(" or ");
             return Err(format!(

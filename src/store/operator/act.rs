@@ -69,6 +69,29 @@ pub enum Change<'a> {
     Release,
 }
 
+impl Change<'_> {
+    /// The states of calls that it is for.
+    #[must_use]
+    pub fn states(&self) -> &'static [&'static str] {
+        match self {
+            Self::Retry => &["failed"],
+            Self::Cancel => &["pending", "dispatching", "in_doubt"],
+            Self::NotExecutedSend | Self::NotExecutedEnd | Self::Confirm { .. } => &["parked"],
+            Self::Waive => &["parked", "failed"],
+            Self::Release => &["failed", "cancelled", "expired"],
+        }
+    }
+
+    /// Those of them that are meant where a filter names none: what is under way is cancelled only by its name.
+    #[must_use]
+    pub fn usual_states(&self) -> &'static [&'static str] {
+        match self {
+            Self::Cancel => &["pending"],
+            other => other.states(),
+        }
+    }
+}
+
 /// Why a change was not made.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub struct Refusal {

@@ -39,8 +39,9 @@ pub(super) struct ChangedLeaf {
     name: String,
     /// Whether it is paused now.
     paused: bool,
-    /// Whether an instance has ever known it; if not, look whether that is its name.
-    known: bool,
+    /// Of one that was paused: whether an instance has ever known it; if not, look whether that is its name.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    known: Option<bool>,
 }
 
 /// How calls are treated that were claimed or pending before the database changed.
@@ -128,7 +129,7 @@ pub(super) async fn pause(
     Ok(Json(ChangedLeaf {
         name,
         paused: true,
-        known,
+        known: Some(known),
     }))
 }
 
@@ -147,7 +148,7 @@ pub(super) async fn resume(
     Ok(Json(ChangedLeaf {
         name,
         paused: false,
-        known: true,
+        known: None,
     }))
 }
 

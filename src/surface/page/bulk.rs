@@ -57,35 +57,38 @@ struct BulkPage {
 }
 
 /// What there is to do to many, for a list of that state.
-const DEEDS: [(&str, &[&str], &str, &str); 5] = [
+const DEEDS: [(&str, Change<'static>, &str, &str); 5] = [
     (
         "retry",
-        &["failed"],
+        Change::Retry,
         "Send all again",
         "Those that failed are sent again, each with a fresh allowance of attempts.",
     ),
     (
         "confirm",
-        &["parked"],
+        Change::Confirm {
+            status: 200,
+            body: None,
+        },
         "All were done: confirm",
         "Your word becomes the confirmation of each that is parked; nothing is sent.",
     ),
     (
         "not_executed",
-        &["parked"],
+        Change::NotExecutedSend,
         "None was done: send all",
         "Your word is that the leaf has done nothing for any that is parked: each is sent again. What was done after all is \
          done twice.",
     ),
     (
         "end",
-        &["parked"],
+        Change::NotExecutedEnd,
         "None was done: send none",
         "Your word is that the leaf has done nothing for any that is parked: each ends as cancelled.",
     ),
     (
         "cancel",
-        &["pending", "dispatching", "in_doubt"],
+        Change::Cancel,
         "Cancel all",
         "None is sent any more. Their batches are cancelled with them, unless those allow failures.",
     ),
@@ -93,9 +96,9 @@ const DEEDS: [(&str, &[&str], &str, &str); 5] = [
 
 /// What can be done to all that match; nothing where the list is not one of a state.
 pub(super) fn buttons(filter: &Filter, list: &str) -> Vec<Button> {
-    let deeds = DEEDS.iter().filter(|(_, states, ..)| {
+    let deeds = DEEDS.iter().filter(|(_, change, ..)| {
         let state = filter.state.as_deref();
-        state.is_some_and(|state| states.contains(&state))
+        state.is_some_and(|state| change.states().contains(&state))
     });
     deeds
         .map(|(deed, _, label, says)| form(list.to_owned(), deed, *label, says))
