@@ -275,7 +275,7 @@ async fn look_at_origin(context: &Context) -> Result<(), StoreError> {
         }
     }
     let said = origin.change.is_some();
-    if let Some(difference) = origin.change.clone().or_else(|| origin.difference()) {
+    if let Some(difference) = origin.changed() {
         context.stop_all_sending();
         context.observer.emit(Observation::DatabaseChanged {
             difference: &difference,

@@ -123,7 +123,7 @@ async fn go_on(
     out: &mut Out<'_>,
 ) -> anyhow::Result<bool> {
     let origin = store.origin().await?;
-    let change = origin.change.clone().or_else(|| origin.difference());
+    let change = origin.changed();
     let how = match (change, how) {
         (None, None) => return Ok(false),
         (None, Some(_)) => anyhow::bail!(

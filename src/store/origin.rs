@@ -45,6 +45,12 @@ pub struct Origin {
 }
 
 impl Origin {
+    /// Why nothing may be sent until a person says how to go on: what was written down, or else what differs.
+    #[must_use]
+    pub fn changed(&self) -> Option<String> {
+        self.change.clone().or_else(|| self.difference())
+    }
+
     /// How the database differs from the one that it was. A new timeline alone says so too: whether commits
     /// were lost with it only a living instance can witness.
     #[must_use]

@@ -163,7 +163,7 @@ pub(super) async fn resume_all(
     let treated = told.said.treated;
     let by = by(told.said.actor, told.said.reason, told.peer);
     let origin = store.origin().await?;
-    let change = origin.change.clone().or_else(|| origin.difference());
+    let change = origin.changed();
     let (moved, resumed) = match (change, treated) {
         (None, None) => (None, store.resume(&by, None).await?),
         (None, Some(_)) => {

@@ -359,7 +359,7 @@ pub(super) async fn on_all(
         };
         let by = form.by(&visit)?;
         let origin = surface.people().origin().await?;
-        if origin.change.is_none() && origin.difference().is_none() {
+        if origin.changed().is_none() {
             return Err(refuse(
                 "the database has not changed, so there is nothing to go on from",
                 "somebody else has said how to go on, or no instance has noticed a change",

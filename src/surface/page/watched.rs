@@ -126,7 +126,7 @@ async fn read(surface: &Surface) -> Result<Seen, StoreError> {
         None
     } else {
         let origin = store.origin().await?;
-        origin.change.clone().or_else(|| origin.difference())
+        origin.changed()
     };
     Ok(Seen {
         calls: calls.into_iter().map(|call| (call.id, call)).collect(),
