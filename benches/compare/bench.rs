@@ -55,8 +55,9 @@ impl Bench {
         arguments: Arguments,
         folder: PathBuf,
         peers: PathBuf,
+        settings: Vec<(String, String)>,
     ) -> anyhow::Result<Self> {
-        let cluster = start_cluster(Vec::new())?;
+        let cluster = start_cluster(settings)?;
         let admin = connect(&cluster.url("postgres")).await?;
         let systems = System::ALL.into_iter();
         let systems = systems.filter(|system| arguments.asks_for(system.name()));
@@ -109,6 +110,18 @@ impl Bench {
         self.alone(&name, &rename).await?;
         self.templates.lock().unwrap().insert(template.to_owned());
         Ok(())
+    }
+
+    /// Drops the template of a backlog of this length.
+    pub(crate) async fn forget(&self, system: System, calls: u64) {
+        let template = format!("template_{}_{calls}", system.slug());
+        self.forget_template(&template).await;
+    }
+
+    pub(crate) async fn forget_template(&self, template: &str) {
+        self.templates.lock().unwrap().remove(template);
+        let statement = format!("DROP DATABASE IF EXISTS {template} WITH (FORCE)");
+        self.admin.batch_execute(&statement).await.ok();
     }
 
     pub(crate) fn has(&self, template: &str) -> bool {
@@ -259,7 +272,7 @@ impl Bench {
     }
 }
 
-pub(crate) fn start_cluster(settings: Vec<(String, String)>) -> anyhow::Result<Cluster> {
+fn start_cluster(settings: Vec<(String, String)>) -> anyhow::Result<Cluster> {
     tokio::task::block_in_place(|| {
         let binaries = Binaries::find(None, &[Path::new(env!("CARGO_MANIFEST_DIR"))])?;
         Ok(Cluster::start(Options {

@@ -7,7 +7,7 @@ use crate::{
     floor::{self, Http},
     leaf::{Manner, Record},
     report::{Figure, Report},
-    stats::{Spread, float, per_second},
+    stats::{Spread, per_second},
     system::{Run, System},
     worker::Memory,
 };
@@ -191,6 +191,5 @@ pub(crate) async fn p2(bench: &Bench, report: &mut Report) -> anyhow::Result<()>
         );
         report.add(figure.at_least(0.97).note(note));
     }
-    let _ = float;
     Ok(())
 }

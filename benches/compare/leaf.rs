@@ -41,6 +41,7 @@ pub(crate) struct Record {
     /// Of the id that is the index: how often it arrived, was executed, and when it first arrived.
     pub(crate) times: Vec<AtomicU32>,
     executed: Vec<AtomicU32>,
+    answered: AtomicU64,
     pub(crate) first_at: Vec<AtomicU64>,
     /// When the n-th request arrived.
     pub(crate) timeline: Vec<AtomicU64>,
@@ -58,6 +59,7 @@ impl Record {
             executed: (0..=ids).map(|_| AtomicU32::new(0)).collect(),
             first_at: zeros(),
             timeline: zeros(),
+            answered: AtomicU64::new(0),
             delayed: (AtomicU64::new(0), AtomicU64::new(0)),
         }
     }
@@ -85,6 +87,12 @@ impl Record {
     /// Requests a second between the n-th and the m-th.
     pub(crate) fn rate_between(&self, from: u64, to: u64) -> f64 {
         crate::stats::per_second(to - from, Duration::from_nanos(self.at(to) - self.at(from)))
+    }
+
+    /// Requests that it is working on.
+    pub(crate) fn in_flight(&self) -> u64 {
+        let answered = self.answered.load(Relaxed);
+        self.arrived.load(Relaxed).saturating_sub(answered)
     }
 
     /// Ids that arrived at least once.
@@ -184,6 +192,7 @@ async fn serve(
                 Manner::After(delay) => wait(&record, delay).await,
                 Manner::Never => std::future::pending().await,
             }
+            record.answered.fetch_add(1, Relaxed);
             // Whether or not somebody still waits for the answer.
             if let Some(executed) = record.executed.get(id) {
                 executed.fetch_add(1, Relaxed);

@@ -16,11 +16,18 @@
 )]
 
 mod arguments;
+mod backlog;
 mod bench;
 mod drain;
 mod floor;
+mod idle;
+mod isolation;
+mod kill;
+mod latency;
 mod leaf;
 mod machine;
+mod plot;
+mod producers;
 mod report;
 mod stats;
 mod system;
@@ -54,7 +61,7 @@ async fn compare(arguments: Arguments, parts: Vec<&'static str>) -> anyhow::Resu
     let folder = target.join("bench");
     std::fs::create_dir_all(&folder)?;
     let peers = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("target/peers");
-    let bench = Bench::start(arguments, folder, peers).await?;
+    let bench = Bench::start(arguments, folder, peers, Vec::new()).await?;
     let machine = Machine::look(&bench.admin).await?;
     println!("{machine}");
     let mut report = Report::new(machine);
@@ -69,11 +76,22 @@ async fn compare(arguments: Arguments, parts: Vec<&'static str>) -> anyhow::Resu
         let result = match part {
             "p1" => drain::p1(&bench, &mut report).await,
             "p2" => drain::p2(&bench, &mut report).await,
+            "p3" => latency::p3(&bench, &mut report).await,
+            "p4" => backlog::p4(&bench, &mut report).await,
+            "p5" => backlog::p5(&bench, &mut report).await,
+            "p6" => backlog::p6(&bench, &mut report).await,
+            "p8" => idle::p8(&bench, &mut report).await,
+            "p9" => isolation::p9(&bench, &mut report).await,
+            "p10" => producers::p10(&bench, &mut report).await,
+            "p11" => isolation::p11(&bench, &mut report).await,
+            "kill" => kill::kill(&bench, &mut report).await,
+            // P7, the memory, is taken from p1, p4 and p8.
             _ => Ok(()),
         };
         if let Err(error) = result {
             report.add(Figure::failed("", part, "harness", &format!("{error:#}")));
         }
     }
+    plot::write(&report, &bench.folder)?;
     report.finish(&bench.folder, began.elapsed())
 }

@@ -37,7 +37,9 @@ impl Run {
 }
 
 /// A body of 285 bytes as the leaf gets it; `i` is the call's id in the leaf's record.
-const BODY: &str = "jsonb_build_object('i', i, 'pad', repeat('x', 268 - length(i::text)))";
+pub(crate) fn body(id: &str) -> String {
+    format!("jsonb_build_object('i', {id}, 'pad', repeat('x', 268 - length({id}::text)))")
+}
 
 impl System {
     pub(crate) const ALL: [Self; 4] = [
@@ -73,21 +75,25 @@ impl System {
     /// Puts calls with these ids into its tables, as its own enqueueing would, but many at once.
     pub(crate) fn load(self, from: u64, to: u64) -> String {
         let ids = format!("generate_series({from}, {to}) i");
+        self.insert(&body("i"), &ids)
+    }
+
+    fn insert(self, body: &str, ids: &str) -> String {
         match self {
             Self::Leafhopper => format!(
-                "INSERT INTO leafhopper.outbox (leaf, path, body) SELECT 'bench', '/', {BODY} FROM {ids}"
+                "INSERT INTO leafhopper.outbox (leaf, path, body) SELECT 'bench', '/', {body} FROM {ids}"
             ),
             Self::GraphileRust | Self::GraphileNode => format!(
                 "INSERT INTO graphile_worker._private_tasks (identifier) VALUES ('call') ON CONFLICT DO NOTHING;
                  INSERT INTO graphile_worker._private_jobs (task_id, payload, run_at, max_attempts, priority)
-                 SELECT t.id, {BODY}::json, now(), 25, 0
+                 SELECT t.id, {body}::json, now(), 25, 0
                    FROM graphile_worker._private_tasks t, {ids} WHERE t.identifier = 'call'"
             ),
             Self::PgBoss => format!(
                 "INSERT INTO pgboss.job_common (name, data, priority, start_after, created_on, expire_seconds, deletion_seconds,
                         keep_until, retry_limit, retry_delay, retry_backoff, policy, heartbeat_seconds, blocked, blocking,
                         pending_dependencies)
-                 SELECT q.name, {BODY}, 0, pgboss.job_now(), pgboss.job_now(), q.expire_seconds, q.deletion_seconds,
+                 SELECT q.name, {body}, 0, pgboss.job_now(), pgboss.job_now(), q.expire_seconds, q.deletion_seconds,
                         pgboss.job_now() + q.retention_seconds * interval '1s', q.retry_limit, q.retry_delay, q.retry_backoff,
                         q.policy, q.heartbeat_seconds, false, false, 0
                    FROM pgboss.queue q, {ids} WHERE q.name = 'call'"
@@ -97,29 +103,18 @@ impl System {
 
     /// Puts the one call $1 into its tables, through what it offers to SQL.
     pub(crate) fn enqueue(self) -> String {
-        let body = BODY
-            .replace("'i', i", "'i', $1::bigint")
-            .replace("i::text", "$1::bigint::text");
+        let body = body("$1::bigint");
         match self {
-            Self::Leafhopper => {
-                format!(
-                    "INSERT INTO leafhopper.outbox (leaf, path, body) VALUES ('bench', '/', {body})"
-                )
-            }
+            Self::Leafhopper => self.insert(&body, "(SELECT) one"),
             Self::GraphileRust | Self::GraphileNode => {
                 format!("SELECT graphile_worker.add_job('call', {body}::json)")
             }
             // pg-boss has no function for SQL: this is its insert of one job, with the notification that goes with it.
-            Self::PgBoss => {
-                let insert = self
-                    .load(0, 0)
-                    .replace(BODY, &body)
-                    .replace(", generate_series(0, 0) i", "");
-                format!(
-                    "WITH ins AS ({insert} RETURNING id) \
-                     SELECT pg_notify('pgboss_' || left(encode(sha224('pgboss'::bytea), 'hex'), 24), 'call') FROM ins"
-                )
-            }
+            Self::PgBoss => format!(
+                "WITH ins AS ({} RETURNING id) \
+                 SELECT pg_notify('pgboss_' || left(encode(sha224('pgboss'::bytea), 'hex'), 24), 'call') FROM ins",
+                self.insert(&body, "(SELECT) one")
+            ),
         }
     }
 
