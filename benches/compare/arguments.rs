@@ -3,14 +3,14 @@
 use clap::Parser;
 
 /// All parts, in their order.
-pub(crate) const PARTS: [&str; 12] = [
-    "p1", "p2", "p3", "p4", "p5", "p6", "p7", "p8", "p9", "p10", "p11", "kill",
+pub(crate) const PARTS: [&str; 11] = [
+    "p1", "p2", "p3", "p4", "p5", "p6", "p8", "p9", "p10", "p11", "kill",
 ];
 
 /// Measures leafhopper against its peers and against a bare loop, side by side on this machine.
 #[derive(Debug, Clone, Parser)]
 pub(crate) struct Arguments {
-    /// Parts: p1 to p11, kill; drain is p1 and p2. Without any: all.
+    /// Parts: p1 to p11, kill; drain is p1 and p2, p7 is p1, p4 and p8. Without any: all.
     #[arg(value_delimiter = ',')]
     parts: Vec<String>,
 
@@ -34,9 +34,13 @@ pub(crate) struct Arguments {
     #[arg(long, default_value_t = 20)]
     pub(crate) seconds: u64,
 
-    /// 10,000,000 waiting and finished calls instead of 1,000,000. Takes gigabytes and much longer.
+    /// Calls that wait behind those of p4, and that are finished already in p6.
+    #[arg(long, default_value_t = 1_000_000)]
+    many: u64,
+
+    /// Ten times as many of these. Takes gigabytes and much longer.
     #[arg(long)]
-    pub(crate) huge: bool,
+    huge: bool,
 
     /// Cargo says so.
     #[arg(long, hide = true)]
@@ -49,6 +53,8 @@ impl Arguments {
         for part in self.parts.iter().chain(&self.only) {
             match part.as_str() {
                 "drain" => asked.extend(["p1", "p2"]),
+                // The memory is taken from these.
+                "p7" => asked.extend(["p1", "p4", "p8"]),
                 known if PARTS.contains(&known) => asked.push(known),
                 other => anyhow::bail!("there is no part {other}: {}", PARTS.join(", ")),
             }
@@ -65,6 +71,6 @@ impl Arguments {
 
     /// Rows that are there already, in the measurements of a long backlog and of a long history.
     pub(crate) fn many(&self) -> u64 {
-        if self.huge { 10_000_000 } else { 1_000_000 }
+        if self.huge { 10 * self.many } else { self.many }
     }
 }

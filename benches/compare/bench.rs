@@ -218,8 +218,9 @@ impl Bench {
             .unwrap();
         }
         if run.killed {
+            // A doubt is looked at when the attempt can't be alive any more: the leaf takes 20 ms.
             config.push_str(
-                "[leaf.bench.probe]\npath = \"/effects/{{ call.body.i }}\"\nfound = \"response.body\"\nsettle = \"1s\"\n",
+                "timeout = \"2s\"\n[leaf.bench.probe]\npath = \"/effects/{{ call.body.i }}\"\nfound = \"response.body\"\nsettle = \"1s\"\n",
             );
         }
         let file = self.folder.join(format!("{database}-{port}.toml"));

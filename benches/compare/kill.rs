@@ -32,6 +32,8 @@ struct Outcome {
     in_flight: u64,
     doubled: u64,
     lost: u64,
+    /// Left by dead workers when nothing moved any more, and what of that never ended.
+    locked: u64,
     unfinished: u64,
     seconds: f64,
 }
@@ -42,12 +44,8 @@ pub(crate) async fn kill(bench: &Bench, report: &mut Report) -> anyhow::Result<(
         match storm(bench, system).await {
             Ok(outcome) => {
                 let note = format!(
-                    "{} kills that hit {} requests; {} never done, {} left locked; {:.0} s",
-                    outcome.kills,
-                    outcome.in_flight,
-                    outcome.lost,
-                    outcome.unfinished,
-                    outcome.seconds
+                    "{} kills hit {} requests; {} stayed locked; {} never done; {:.0} s",
+                    outcome.kills, outcome.in_flight, outcome.locked, outcome.lost, outcome.seconds
                 );
                 let figure = Figure::new(
                     "kill",
@@ -113,17 +111,45 @@ async fn storm(bench: &Bench, system: System) -> anyhow::Result<Outcome> {
         }
     }
     outcome.seconds = began.elapsed().as_secs_f64();
-    let left: i64 = database
-        .client
-        .query_one(system.unfinished(), &[])
-        .await?
-        .get(0);
-    outcome.unfinished = left.unsigned_abs();
+    outcome.locked = left(&database.client, system).await?;
+    if outcome.locked > 0
+        && let Some(release) = system.release()
+    {
+        // What would be sent again after hours is sent now, to be counted.
+        database.client.batch_execute(release).await?;
+        let worker = system.start(bench, &database.name, &run)?;
+        let until = Instant::now() + NOTHING;
+        while left(&database.client, system).await? > 0 && Instant::now() < until {
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+        worker.kill().await;
+    }
+    outcome.unfinished = left(&database.client, system).await?;
+    if outcome.unfinished > 0 {
+        let left = what_is_left(&database.client, system).await?;
+        eprintln!("{}: {left}", system.name());
+    }
     let distinct = record.distinct();
     outcome.lost = CALLS - distinct;
     outcome.doubled = record.arrived.load(Relaxed) - distinct;
     bench.drop(database).await;
     Ok(outcome)
+}
+
+/// Calls that are not done.
+async fn left(database: &tokio_postgres::Client, system: System) -> anyhow::Result<u64> {
+    let left: i64 = database.query_one(system.unfinished(), &[]).await?.get(0);
+    Ok(left.unsigned_abs())
+}
+
+async fn what_is_left(database: &tokio_postgres::Client, system: System) -> anyhow::Result<String> {
+    if !system.is_ours() {
+        return Ok("calls are left".to_owned());
+    }
+    let states = "SELECT string_agg(state, ', ') FROM (SELECT concat_ws(' ', count(*), state, reason) AS state
+                    FROM leafhopper.dispatch GROUP BY dispatch.state, reason) s";
+    let states: Option<String> = database.query_one(states, &[]).await?.get(0);
+    Ok(states.unwrap_or_default())
 }
 
 #[derive(Debug, PartialEq, Eq)]

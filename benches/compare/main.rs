@@ -85,8 +85,7 @@ async fn compare(arguments: Arguments, parts: Vec<&'static str>) -> anyhow::Resu
             "p10" => producers::p10(&bench, &mut report).await,
             "p11" => isolation::p11(&bench, &mut report).await,
             "kill" => kill::kill(&bench, &mut report).await,
-            // P7, the memory, is taken from p1, p4 and p8.
-            _ => Ok(()),
+            other => Err(anyhow::anyhow!("there is no part {other}")),
         };
         if let Err(error) = result {
             report.add(Figure::failed("", part, "harness", &format!("{error:#}")));

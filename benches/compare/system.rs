@@ -131,7 +131,7 @@ impl System {
         }
     }
 
-    /// How many are locked by a worker that is gone, and will be for hours.
+    /// How many calls are not done.
     pub(crate) fn unfinished(self) -> &'static str {
         match self {
             Self::Leafhopper => "SELECT count(*) FROM leafhopper.dispatch",
@@ -142,6 +142,13 @@ impl System {
                 "SELECT count(*) FROM pgboss.job_common WHERE state < 'completed' AND name = 'call'"
             }
         }
+    }
+
+    /// Lets what dead workers hold be taken over as it would be after hours.
+    pub(crate) fn release(self) -> Option<&'static str> {
+        let old =
+            "UPDATE graphile_worker._private_jobs SET locked_at = locked_at - interval '5 hours'";
+        (self == Self::GraphileNode).then_some(old)
     }
 
     /// The table that an open snapshot is to have seen.

@@ -87,17 +87,20 @@ impl Worker {
 
     /// Processor time that it has used.
     pub(crate) fn cpu(&self) -> anyhow::Result<Duration> {
-        // Fields 14 and 15 of the line, counted from 1; the name in parentheses may have spaces.
-        let stat = self.proc("stat")?;
-        let (_, rest) = stat.rsplit_once(')').context("no name")?;
-        let ticks: u64 = rest
-            .split_whitespace()
-            .skip(11)
-            .take(2)
-            .map(|field| field.parse::<u64>().unwrap_or(0))
-            .sum();
-        // Linux counts in hundredths of a second, whatever its own clock does.
-        Ok(Duration::from_millis(ticks * 10))
+        // Of each thread: nanoseconds on a core, nanoseconds waiting for one, turns. The ticks of /proc/PID/stat miss a
+        // process that wakes for microseconds.
+        let id = self.child.id().context("it has ended")?;
+        let mut nanoseconds = 0;
+        for thread in std::fs::read_dir(format!("/proc/{id}/task"))? {
+            let times =
+                std::fs::read_to_string(thread?.path().join("schedstat")).unwrap_or_default();
+            let used = times
+                .split_whitespace()
+                .next()
+                .and_then(|field| field.parse::<u64>().ok());
+            nanoseconds += used.unwrap_or(0);
+        }
+        Ok(Duration::from_nanos(nanoseconds))
     }
 
     fn proc(&self, file: &str) -> anyhow::Result<String> {

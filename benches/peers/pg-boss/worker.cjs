@@ -45,6 +45,8 @@ async function main() {
     localConcurrency: Math.max(1, concurrency / BATCH),
     perJobResults: true,
     burstWhenBatchFull: true,
+    // What is retried is announced to nobody.
+    ...(recover ? { pollingIntervalSeconds: 0.5, notifyPollingIntervalSeconds: 0.5 } : {}),
   };
   await boss.work("call", options, (jobs) => Promise.all(jobs.map(call)));
 }
