@@ -18,7 +18,7 @@ pub(crate) struct Arguments {
     #[arg(long, value_delimiter = ',')]
     only: Vec<String>,
 
-    /// Of leafhopper, graphile_worker (Rust), graphile-worker (Node), pg-boss, floor.
+    /// Of leafhopper, `graphile_worker` (Rust), graphile-worker (Node), pg-boss, floor.
     #[arg(long, value_delimiter = ',')]
     systems: Vec<String>,
 

@@ -28,7 +28,7 @@ const RECORDERS: usize = 2;
 #[derive(Debug, Clone)]
 pub(crate) enum Http {
     Reqwest(reqwest::Client),
-    Hyper(Hyper<HttpConnector, Full<Bytes>>),
+    Hyper(Box<Hyper<HttpConnector, Full<Bytes>>>),
 }
 
 impl Http {
@@ -39,7 +39,8 @@ impl Http {
     pub(crate) fn hyper() -> Self {
         let mut connector = HttpConnector::new();
         connector.set_nodelay(true);
-        Self::Hyper(Hyper::builder(hyper_util::rt::TokioExecutor::new()).build(connector))
+        let client = Hyper::builder(hyper_util::rt::TokioExecutor::new()).build(connector);
+        Self::Hyper(Box::new(client))
     }
 
     async fn post(&self, url: &str, body: String) -> anyhow::Result<(i32, String)> {

@@ -9,7 +9,7 @@ use crate::{bench::Bench, worker::Worker};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) enum System {
     Leafhopper,
-    /// graphile_worker of the Rust registry.
+    /// `graphile_worker` of the Rust registry.
     GraphileRust,
     /// graphile-worker of npm.
     GraphileNode,
@@ -144,11 +144,10 @@ impl System {
         }
     }
 
-    /// Lets what dead workers hold be taken over as it would be after hours.
+    /// Frees what dead workers hold, as it would itself after four hours.
     pub(crate) fn release(self) -> Option<&'static str> {
-        let old =
-            "UPDATE graphile_worker._private_jobs SET locked_at = locked_at - interval '5 hours'";
-        (self == Self::GraphileNode).then_some(old)
+        let free = "UPDATE graphile_worker._private_jobs SET locked_at = NULL, locked_by = NULL WHERE locked_at IS NOT NULL";
+        (self == Self::GraphileNode).then_some(free)
     }
 
     /// The table that an open snapshot is to have seen.
