@@ -1,6 +1,9 @@
 //! P4, P5, P6: what a long backlog, an open snapshot and a long history cost.
 
-use std::{sync::Arc, time::Instant};
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use crate::{
     bench::{Bench, Database},
@@ -175,8 +178,9 @@ async fn under_snapshot(bench: &Bench, system: System, calls: u64) -> anyhow::Re
     Ok(record)
 }
 
-/// Looks at each page.
-const LOOKS: usize = 50;
+/// Looks at each page, each after what was read for the one before is too old to be shown again.
+const LOOKS: usize = 8;
+const APART: Duration = Duration::from_millis(1_200);
 
 /// P6: finished calls and their results in the tables.
 pub(crate) async fn p6(bench: &Bench, report: &mut Report) -> anyhow::Result<()> {
@@ -213,7 +217,7 @@ pub(crate) async fn p6(bench: &Bench, report: &mut Report) -> anyhow::Result<()>
         bench
             .until_drained(&record, calls, &database.client, drained, &mut workers)
             .await?;
-        let time = std::time::Duration::from_nanos(bench.leaf.now() - record.at(0));
+        let time = Duration::from_nanos(bench.leaf.now() - record.at(0));
         full.push(crate::stats::per_second(calls, time));
         let port = workers[0].port.expect("the sidecar's port");
         metrics.extend(looks(&format!("http://127.0.0.1:{port}/metrics")).await?);
@@ -242,6 +246,7 @@ async fn looks(url: &str) -> anyhow::Result<Vec<f64>> {
     let client = reqwest::Client::builder().no_proxy().build()?;
     let mut times = Vec::new();
     for _ in 0..LOOKS {
+        tokio::time::sleep(APART).await;
         let began = Instant::now();
         let answer = client.get(url).send().await?.error_for_status()?;
         answer.bytes().await?;
