@@ -33,8 +33,10 @@ pub(crate) const PATIENCE: Duration = Duration::from_mins(4);
 pub(crate) struct Bench {
     pub(crate) cluster: Cluster,
     pub(crate) leaf: Leaf,
-    /// Results, logs and configurations.
+    /// Results and logs.
     pub(crate) folder: PathBuf,
+    /// Configurations and what instances keep; of this run alone.
+    runs: PathBuf,
     pub(crate) peers: PathBuf,
     pub(crate) arguments: Arguments,
     /// Those that are asked for and there.
@@ -64,6 +66,7 @@ impl Bench {
         let systems = systems.filter(|system| system.missing(&peers).is_none());
         Ok(Self {
             systems: systems.collect(),
+            runs: folder.join("runs"),
             cluster,
             leaf: Leaf::start(),
             folder,
@@ -199,7 +202,7 @@ impl Bench {
         );
         if run.killed {
             // As somebody would set it who has a disk that survives: the restarted instance ends its own lease.
-            let kept = self.folder.join(format!("state-{database}"));
+            let kept = self.runs.join(format!("state-{database}"));
             std::fs::create_dir_all(&kept).unwrap();
             writeln!(
                 config,
@@ -223,7 +226,7 @@ impl Bench {
                 "timeout = \"2s\"\n[leaf.bench.probe]\npath = \"/effects/{{ call.body.i }}\"\nfound = \"response.body\"\nsettle = \"1s\"\n",
             );
         }
-        let file = self.folder.join(format!("{database}-{port}.toml"));
+        let file = self.runs.join(format!("{database}-{port}.toml"));
         std::fs::write(&file, config).unwrap();
         let mut command = Command::new(env!("CARGO_BIN_EXE_leafhopper"));
         command.arg("--config").arg(&file).arg(word);

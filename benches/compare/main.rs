@@ -59,7 +59,10 @@ async fn compare(arguments: Arguments, parts: Vec<&'static str>) -> anyhow::Resu
     let target = PathBuf::from(env!("CARGO_TARGET_TMPDIR"));
     let target = target.parent().unwrap();
     let folder = target.join("bench");
-    std::fs::create_dir_all(&folder)?;
+    std::fs::create_dir_all(folder.join("runs"))?;
+    // What an instance of another run has kept must not meet this run's databases.
+    std::fs::remove_dir_all(folder.join("runs"))?;
+    std::fs::create_dir_all(folder.join("runs"))?;
     let peers = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("target/peers");
     let bench = Bench::start(arguments, folder, peers, Vec::new()).await?;
     let machine = Machine::look(&bench.admin).await?;
