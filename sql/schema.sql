@@ -238,6 +238,7 @@ BEGIN
     UPDATE leafhopper.dispatch SET held = NULL
      WHERE call_id IN (SELECT w.call_id FROM leafhopper.dispatch w
                         WHERE w.leaf = d.leaf AND w.key = d.key AND w.held = 'key'
+                        ORDER BY w.call_id LIMIT 1
                           FOR UPDATE SKIP LOCKED);
 END $$;
 
@@ -716,7 +717,7 @@ CREATE TABLE leafhopper.dispatch (
     CONSTRAINT in_doubt_has_a_time_to_look CHECK (((state <> 'in_doubt'::text) OR ((in_doubt_since IS NOT NULL) AND (due_at IS NOT NULL)))),
     CONSTRAINT parked_says_why CHECK (((state <> 'parked'::text) OR (reason IS NOT NULL)))
 )
-WITH (fillfactor='85', autovacuum_vacuum_scale_factor='0.05', autovacuum_vacuum_threshold='1000');
+WITH (fillfactor='50', autovacuum_vacuum_scale_factor='0.02', autovacuum_vacuum_threshold='1000', autovacuum_vacuum_cost_delay='0', autovacuum_analyze_scale_factor='0.1', autovacuum_analyze_threshold='1000');
 
 COMMENT ON TABLE leafhopper.dispatch IS 'Where each call that is not final stands. Written by the sidecar.';
 
@@ -1186,7 +1187,7 @@ CREATE INDEX dispatch_ends ON leafhopper.dispatch USING btree (LEAST(deadline, g
 
 CREATE INDEX dispatch_fresh ON leafhopper.dispatch USING btree (leaf, priority, call_id) WHERE ((state = 'pending'::text) AND (held IS NULL) AND (due_at IS NULL));
 
-CREATE INDEX dispatch_held_key ON leafhopper.dispatch USING btree (leaf, key) WHERE (held = 'key'::text);
+CREATE INDEX dispatch_held_key ON leafhopper.dispatch USING btree (leaf, key, call_id) WHERE (held = 'key'::text);
 
 CREATE INDEX dispatch_held_order ON leafhopper.dispatch USING btree (leaf, ordering_key, call_id) WHERE (held = 'order'::text);
 

@@ -38,7 +38,8 @@ impl Tasks {
 
     /// A task that may end at any time. A panic in it is logged and ends nothing else.
     pub fn spawn(&self, name: &'static str, task: impl Future<Output = ()> + Send + 'static) {
-        let task = std::panic::AssertUnwindSafe(task).catch_unwind();
+        // Boxed at once: a call's way is a future of some kilobytes, which each wrapper around it would move.
+        let task = std::panic::AssertUnwindSafe(Box::pin(task)).catch_unwind();
         drop(self.tracker.spawn(async move {
             if task.await.is_err() {
                 tracing::error!(task.name = name, "task {name} panicked");

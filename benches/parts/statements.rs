@@ -13,7 +13,13 @@ use leafhopper::{
         cluster::{Cluster, Durability, Options},
     },
     domain::call::Claimed,
-    store::{Store, claim::Want, connect::Connect, migrate, record::Confirmation},
+    store::{
+        Store,
+        claim::{Start, Want},
+        connect::Connect,
+        migrate,
+        record::Confirmation,
+    },
 };
 use tokio::runtime::Runtime;
 use tokio_postgres::{Client, NoTls};

@@ -21,7 +21,7 @@ SELECT o.id, o.key, o.method, o.path, o.headers::text, o.body::text, o.body_raw,
            SELECT c.alive_until FROM leafhopper.result c
             WHERE c.leaf = o.leaf AND c.key = o.key || ':undo:' || r.generation
             ORDER BY c.generation DESC LIMIT 1))) END AS since_alive
-  FROM unnest(current_setting('leafhopper.claimed')::int8[]) AS c (id)
+  FROM unnest(current_setting('leafhopper.claimed', true)::int8[]) AS c (id)
   JOIN leafhopper.outbox o ON o.id = c.id
   -- A compensation is asked about by the probe of what it undoes.
   LEFT JOIN leafhopper.outbox u ON u.id = o.undoes

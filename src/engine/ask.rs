@@ -8,8 +8,8 @@ use tokio::time::Instant;
 use super::{
     context::Shared,
     driver::backoff,
+    entry::{stored_body, stored_headers, stored_text},
     lane::{Lane, Place},
-    recorder::{stored_body, stored_headers, stored_text},
 };
 use crate::{
     config::{Leaf, Probe, duration_of},

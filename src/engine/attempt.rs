@@ -14,6 +14,7 @@ use tokio::time::Instant;
 use super::{
     context::Shared,
     dispatcher::PUT_OFF,
+    entry::Entry,
     lane::{Lane, Settings, Slot},
     lease::BootTime,
     recorder::{self, Recorded},
@@ -55,27 +56,31 @@ pub(super) async fn attempt(
         // Record first: what the leaf already confirmed is never sent again.
         Duty::Confirmed(generation) => {
             lane.not_sent();
-            recorder::answered(&context, &call, Next::Prior(generation), None).await
+            recorder::record(
+                &context,
+                Entry::not_sent(&call, Next::Prior(generation), None),
+            )
+            .await
         }
         Duty::KeyConflict => {
             lane.not_sent();
             let flaw = "the effect of this key was confirmed for another method, path or body";
             let next = Next::Fail(FailReason::KeyConflict);
-            recorder::answered(&context, &call, next, Some(flaw)).await
+            recorder::record(&context, Entry::not_sent(&call, next, Some(flaw))).await
         }
         Duty::BeingUndone => {
             lane.not_sent();
-            recorder::answered(&context, &call, Next::Wait(PUT_OFF), None).await
+            recorder::record(&context, Entry::not_sent(&call, Next::Wait(PUT_OFF), None)).await
         }
         Duty::Unsendable => {
             lane.not_sent();
             let flaw = call.request.as_ref().err().map(String::as_str);
             let next = Next::Fail(FailReason::Unsendable);
-            recorder::answered(&context, &call, next, flaw).await
+            recorder::record(&context, Entry::not_sent(&call, next, flaw)).await
         }
         Duty::Wait(time) => {
             lane.not_sent();
-            recorder::answered(&context, &call, Next::Retry(time), None).await
+            recorder::record(&context, Entry::not_sent(&call, Next::Retry(time), None)).await
         }
         Duty::Send => send(&context, &lane, &call, term, claimed, &mut span).await,
     };
@@ -119,7 +124,11 @@ async fn send(
     let place = lane.place(&context.nudges, PLACE_WAIT, stopped).await;
     let Some(place) = place else {
         lane.not_sent();
-        return recorder::answered(context, call, not_now(call, Duration::ZERO), None).await;
+        return recorder::record(
+            context,
+            Entry::not_sent(call, not_now(call, Duration::ZERO), None),
+        )
+        .await;
     };
     // Counted from the claim: what the database was told of when this attempt can last be alive must hold.
     let timeout = call.timeout.unwrap_or(leaf.timeout);
@@ -131,7 +140,8 @@ async fn send(
         // Its credential has gone, its breaker has opened since the claim, or another call is the one to try.
         lane.not_sent();
         drop(place);
-        return recorder::answered(context, call, not_now(call, PUT_OFF), None).await;
+        return recorder::record(context, Entry::not_sent(call, not_now(call, PUT_OFF), None))
+            .await;
     };
 
     let started = Instant::now();
@@ -180,11 +190,15 @@ async fn send(
     reached("attempt", "decided");
     match (decision, evidence) {
         (Decision::Confirm, Evidence::Answered(answer)) => {
-            recorder::confirmed(context, call, request, answer, took).await
+            recorder::record(context, Entry::confirmed(call, request, answer, took)).await
         }
         (decision, evidence) => {
             let next = next(&settings, call, decision);
-            recorder::unconfirmed(context, call, next, outcome, evidence, took).await
+            recorder::record(
+                context,
+                Entry::unconfirmed(call, next, outcome, evidence, took),
+            )
+            .await
         }
     }
 }

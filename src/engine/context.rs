@@ -12,11 +12,7 @@ use tokio::{sync::mpsc, time::Instant};
 use uuid::Uuid;
 
 use super::{
-    begun::Begun,
-    held::Held,
-    lane::Lanes,
-    lease::Lease,
-    recorder::{Entry, Recording},
+    begun::Begun, entry::Entry, held::Held, lane::Lanes, lease::Lease, recorder::Recording,
 };
 use crate::{
     config::Dispatch,
@@ -233,6 +229,15 @@ impl Context {
             .lock()
             .unwrap_or_else(PoisonError::into_inner);
         until.is_some_and(|until| Instant::now() + sleep < until)
+    }
+
+    /// Whether the mark was set, which it is no more as far as this instance is concerned.
+    pub(crate) fn woke(&self) -> bool {
+        let mut until = self
+            .asleep_until
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        until.take().is_some_and(|until| Instant::now() < until)
     }
 
     /// The mark is set, for this long.

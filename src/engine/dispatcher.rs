@@ -147,6 +147,7 @@ impl Dispatcher {
                 self.context.worked();
                 if taken > 0 {
                     self.last_work = Instant::now();
+                    self.wake().await;
                 }
                 if again {
                     Duration::ZERO
@@ -314,6 +315,16 @@ impl Dispatcher {
             Err(_) => held.close_round(round, []),
         }
         claims
+    }
+
+    /// Work has come: while it is awake it looks by itself, and producers are spared the notification, for which
+    /// their commits wait for each other (PostgreSQL, LISTEN/NOTIFY's queue has one lock).
+    async fn wake(&self) {
+        if self.context.woke()
+            && let Err(error) = self.context.store.announce_awake().await
+        {
+            self.context.failed(&error);
+        }
     }
 
     /// Says in the database that this instance sleeps, so that an insert wakes it. `false` the first time:

@@ -13,7 +13,7 @@ use std::{
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
-use super::{context::Context, recorder::Entry};
+use super::{context::Context, entry::Entry};
 use crate::{
     step::reached,
     store::{

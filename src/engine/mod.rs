@@ -14,6 +14,7 @@ mod context;
 mod credentials;
 mod dispatcher;
 mod driver;
+mod entry;
 mod expirer;
 mod guardian;
 mod heartbeat;

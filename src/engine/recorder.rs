@@ -17,19 +17,14 @@ use tokio::{
 };
 use tokio_util::sync::CancellationToken;
 
-use super::{context::Shared, driver::backoff};
+use super::{context::Shared, driver::backoff, entry::Entry};
 use crate::{
-    domain::{
-        call::{CallId, Claimed},
-        evidence::{Answer, Evidence, NotSent},
-        outcome::{Class, Outcome},
-        request::Request,
-    },
+    domain::call::CallId,
     observe::Observation,
     shutdown::Tasks,
     store::{
         StoreError,
-        record::{Confirmation, Confirmed, History, Moved, Next, Unconfirmed},
+        record::{Confirmed, Moved, Next},
     },
 };
 
@@ -42,21 +37,11 @@ const HELD_UP: Duration = Duration::from_millis(20);
 /// Calls in one group at most.
 const GROUP_MAX: usize = 512;
 
-/// Of a body that did not confirm, people see this much.
-const EXCERPT_BYTES: usize = 2000;
-
 /// Something to record, and who waits for it.
 #[derive(Debug)]
 pub(crate) struct Recording {
     entry: Entry,
     done: oneshot::Sender<Recorded>,
-}
-
-/// What is to be recorded of one attempt.
-#[derive(Debug, serde::Serialize, serde::Deserialize)]
-pub(crate) enum Entry {
-    Confirmed(Confirmation),
-    Other(Unconfirmed),
 }
 
 /// The recorder's end of the queue.
@@ -76,131 +61,8 @@ pub(crate) fn channel() -> (mpsc::UnboundedSender<Recording>, Recordings) {
     mpsc::unbounded_channel()
 }
 
-/// Records a confirmation.
-pub(super) async fn confirmed(
-    context: &Shared,
-    call: &Claimed,
-    request: &Request,
-    answer: Answer,
-    took: Duration,
-) -> Recorded {
-    let (body, body_raw) = stored_body(answer.body.to_vec(), answer.truncated);
-    let entry = Entry::Confirmed(Confirmation {
-        call: call.id,
-        leaf: call.leaf.clone(),
-        key: call.key.clone(),
-        attempt: call.attempt,
-        generation: call.generation,
-        status: answer.status,
-        headers: stored_headers(answer.headers),
-        body,
-        body_raw,
-        truncated: answer.truncated,
-        request_hash: request.hash(),
-        took,
-    });
-    record(context, entry).await
-}
-
-/// Text as the database can hold it: it has no NUL.
-pub(super) fn stored_text(text: &str) -> String {
-    text.replace('\0', "\u{fffd}")
-}
-
-/// Kept headers as a JSON object.
-pub(super) fn stored_headers(headers: Vec<(String, String)>) -> String {
-    let headers: serde_json::Map<String, serde_json::Value> = headers
-        .into_iter()
-        .map(|(name, value)| (name, stored_text(&value).into()))
-        .collect();
-    serde_json::Value::Object(headers).to_string()
-}
-
-/// As `jsonb` where that can hold it, else as bytes. No body is neither.
-pub(super) fn stored_body(body: Vec<u8>, truncated: bool) -> (Option<String>, Option<Vec<u8>>) {
-    if body.is_empty() {
-        return (None, None);
-    }
-    if truncated {
-        return (None, Some(body));
-    }
-    match String::from_utf8(body) {
-        // jsonb has no NUL (PostgreSQL, chapter 8.14); what else it refuses shows when it is recorded.
-        Ok(text)
-            if !text.contains("\\u0000")
-                && serde_json::from_str::<&serde_json::value::RawValue>(&text).is_ok() =>
-        {
-            (Some(text), None)
-        }
-        Ok(text) => (None, Some(text.into_bytes())),
-        Err(error) => (None, Some(error.into_bytes())),
-    }
-}
-
-/// Records an attempt that did not confirm.
-pub(super) async fn unconfirmed(
-    context: &Shared,
-    call: &Claimed,
-    (next, spends): (Next, bool),
-    outcome: Outcome,
-    evidence: Evidence,
-    took: Duration,
-) -> Recorded {
-    let (status, error, excerpt) = match evidence {
-        Evidence::NotSent(
-            NotSent::Unsendable(error) | NotSent::Unconnected(error) | NotSent::Refused(error),
-        ) => (None, Some(error), None),
-        Evidence::NotSent(NotSent::LeaseOver) => {
-            (None, Some("the instance's lease was over".to_owned()), None)
-        }
-        Evidence::Unanswered(unanswered) => (unanswered.status, Some(unanswered.error), None),
-        Evidence::Answered(answer) => {
-            let excerpt = &answer.body[..answer.body.len().min(EXCERPT_BYTES)];
-            let excerpt = String::from_utf8_lossy(excerpt).into_owned();
-            (Some(answer.status), None, Some(excerpt))
-        }
-    };
-    let history = History {
-        class: outcome.class(),
-        status,
-        error: error.map(|text| stored_text(&text)),
-        excerpt: excerpt.map(|text| stored_text(&text)),
-        took,
-    };
-    record(context, other(call, next, spends, Some(history))).await
-}
-
-/// Records what follows for a call that was not sent.
-pub(super) async fn answered(
-    context: &Shared,
-    call: &Claimed,
-    next: Next,
-    flaw: Option<&str>,
-) -> Recorded {
-    let history = flaw.map(|flaw| History {
-        class: Class::Failed,
-        status: None,
-        error: Some(stored_text(flaw)),
-        excerpt: None,
-        took: Duration::ZERO,
-    });
-    record(context, other(call, next, false, history)).await
-}
-
-fn other(call: &Claimed, next: Next, spends: bool, history: Option<History>) -> Entry {
-    Entry::Other(Unconfirmed {
-        call: call.id,
-        round: call.round,
-        leaf: call.leaf.clone(),
-        key: call.key.clone(),
-        attempt: call.attempt,
-        next,
-        spends,
-        history,
-    })
-}
-
-async fn record(context: &Shared, entry: Entry) -> Recorded {
+/// Records it, and says what became of it.
+pub(super) async fn record(context: &Shared, entry: Entry) -> Recorded {
     let (done, recorded) = oneshot::channel();
     if context.recorder.send(Recording { entry, done }).is_err() {
         return Recorded::Nothing;
@@ -358,38 +220,6 @@ async fn until_recorded(context: &Shared, recording: Recording, end: &Cancellati
                 return;
             }
             () = tokio::time::sleep(backoff().delay(failures, None)) => {}
-        }
-    }
-}
-
-impl Entry {
-    /// The database refuses the content: first as bytes, then without the body. `false` where nothing is left of it:
-    /// the rest is always storable, so something else refuses.
-    pub(super) fn give_up_content(&mut self) -> bool {
-        const UNSTORABLE: &str = "the leaf's answer can't be stored";
-        match self {
-            Self::Confirmed(confirmation) => {
-                if let Some(text) = confirmation.body.take() {
-                    confirmation.body_raw = Some(text.into_bytes());
-                    return true;
-                }
-                let had_body = confirmation.body_raw.take().is_some();
-                confirmation.truncated |= had_body;
-                let headers = std::mem::replace(&mut confirmation.headers, "{}".to_owned());
-                had_body || headers != "{}"
-            }
-            Self::Other(attempt) => attempt.history.as_mut().is_some_and(|history| {
-                let excerpt = history.excerpt.take();
-                let error = history.error.replace(UNSTORABLE.to_owned());
-                excerpt.is_some() || error.is_none_or(|text| text != UNSTORABLE)
-            }),
-        }
-    }
-
-    pub(super) fn call(&self) -> CallId {
-        match self {
-            Self::Confirmed(confirmation) => confirmation.call,
-            Self::Other(attempt) => attempt.call,
         }
     }
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use uuid::Uuid;
 
-use super::{ask::SETTLE_MAX, context::Shared, recorder::stored_text};
+use super::{ask::SETTLE_MAX, context::Shared, entry::stored_text};
 use crate::{
     config::{DEFAULT_SETTLE, duration_of},
     domain::{

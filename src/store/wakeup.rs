@@ -125,6 +125,20 @@ impl Store {
         .map(drop)
     }
 
+    /// Takes back the mark that an instance sleeps: from now on inserts need not notify.
+    ///
+    /// # Errors
+    /// The database did not answer; the mark runs out by itself.
+    pub async fn announce_awake(&self) -> Result<(), StoreError> {
+        self.query(
+            "announce that it is awake",
+            include_str!("../../sql/queries/announce_awake.sql"),
+            &[],
+        )
+        .await
+        .map(drop)
+    }
+
     /// Notifies a channel of the contract, or the other instances.
     ///
     /// # Errors

@@ -11,6 +11,7 @@ use Nature::{Asked, Keyed, Parking};
 /// repeats by itself.
 const OTHER_LOOPS: &[&str] = &[
     "announce sleep",
+    "announce that it is awake",
     "ask the server what it is",
     "expire calls",
     "find ordering keys without a head",
