@@ -65,6 +65,7 @@ async fn listen(
     // What was notified while nobody listened is looked for.
     context.nudges.work.give();
     context.nudges.members.give();
+    context.nudges.look.give();
     loop {
         context.turns.turned(NAME, PATIENCE);
         match listener.next_or_silence().await? {
@@ -72,7 +73,11 @@ async fn listen(
                 context.nudges.work.give();
                 context.nudges.order.give();
             }
-            Some(Hint::Members) => context.nudges.members.give(),
+            Some(Hint::Members) => {
+                context.nudges.members.give();
+                context.nudges.claims.give();
+                context.nudges.look.give();
+            }
             None => {}
         }
     }

@@ -23,6 +23,7 @@ mod journal;
 mod lane;
 mod lease;
 mod listener;
+mod lookout;
 mod notifier;
 mod prober;
 mod promoter;
@@ -113,6 +114,7 @@ impl Engine {
         guardian::spawn(&tasks, &context, claiming);
         credentials::spawn(&tasks, &context, claiming);
         jobs::spawn(&tasks, &context, claiming);
+        lookout::spawn(&tasks, &context, claiming);
         if let Some(direct) = direct {
             listener::spawn(&tasks, &context, direct, claiming);
         }
