@@ -65,7 +65,6 @@ async fn listen(
     // What was notified while nobody listened is looked for.
     context.nudges.work.give();
     context.nudges.members.give();
-    context.nudges.look.give();
     loop {
         context.turns.turned(NAME, PATIENCE);
         match listener.next_or_silence().await? {
@@ -75,7 +74,6 @@ async fn listen(
             }
             Some(Hint::Members) => {
                 context.nudges.members.give();
-                context.nudges.claims.give();
                 context.nudges.look.give();
             }
             None => {}

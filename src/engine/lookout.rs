@@ -27,11 +27,16 @@ const ASLEEP: u32 = 6;
 
 pub(super) fn spawn(tasks: &Tasks, context: &Shared, until: &CancellationToken) {
     let nudge = context.nudges.look.clone();
-    driver::spawn(tasks, context, Lookout::default(), nudge, until);
+    let lookout = Lookout {
+        started: Instant::now(),
+        resumed: None,
+    };
+    driver::spawn(tasks, context, lookout, nudge, until);
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Lookout {
+    started: Instant,
     resumed: Option<HashMap<String, f64>>,
 }
 
@@ -40,6 +45,10 @@ impl Pass for Lookout {
 
     async fn pass(&mut self, context: &Shared) -> Result<More, StoreError> {
         let poll = context.dispatch().poll_interval;
+        if self.started.elapsed() < poll {
+            // At the start every loop looks by itself, and all want a connection.
+            return Ok(More::Later);
+        }
         let leaves = context.lanes.names();
         let (asked, sleep) = (Instant::now(), context.sleeps_on(poll).then(|| poll * SLEEP));
         let mut look = pin!(context.store.look_around(&leaves, sleep));
@@ -62,7 +71,12 @@ impl Pass for Lookout {
     }
 
     fn interval(&self, context: &Shared) -> Duration {
-        context.dispatch().poll_interval
+        let poll = context.dispatch().poll_interval;
+        match poll.saturating_sub(self.started.elapsed()) {
+            Duration::ZERO => poll,
+            // A little more, so that it is not too early by the clock's grain.
+            left => left + Duration::from_millis(1),
+        }
     }
 }
 
