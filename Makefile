@@ -6,7 +6,7 @@ ARGS =
 # Most tests wait most of the time.
 THREADS = $(shell n=$$(nproc); echo $$((n + n / 2)))
 
-.PHONY: help demo test leaves storm races history pictures lint build ready
+.PHONY: help demo test leaves storm races history pictures bench lint build ready
 
 help: ## Show this list
 	@sed -n 's/^\([a-z]*\):.* ## /\1\t/p' Makefile | expand -t 8
@@ -32,6 +32,10 @@ pictures: ready ## Take pictures of the operator's page: target/pictures, and th
 	command -v pngquant >/dev/null || { echo "the README's pictures need pngquant: apt-get install pngquant" >&2; exit 1; }
 	pngquant --force --strip --output docs/page-overview.png 48 target/pictures/readme-overview.png
 	pngquant --force --strip --output docs/page-call.png 48 target/pictures/readme-call.png
+
+bench: ready ## Measure beside graphile_worker, graphile-worker, pg-boss and a bare loop (about 20 minutes; docs/benchmarks.md)
+	benches/peers/install
+	cargo bench --locked --bench compare -- $(ARGS)
 
 leaves: ready ## Run the tests against servers of others, which it installs (all but Apache into target/leaves)
 	.ci/leaves

@@ -72,13 +72,12 @@ CREATE FUNCTION leafhopper.batch_waits_since(b leafhopper.batch) RETURNS timesta
     LANGUAGE sql IMMUTABLE
     RETURN CASE WHEN (((b).state = 'open'::text) AND (NOT (b).sealed)) THEN (b).idle_since WHEN ((b).state = ANY (ARRAY['cancelling'::text, 'compensating'::text])) THEN (b).changed_at ELSE NULL::timestamp with time zone END;
 
-CREATE FUNCTION leafhopper.calls_ended() RETURNS trigger
+CREATE FUNCTION leafhopper.call_ended() RETURNS trigger
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp'
     AS $$
 BEGIN
-    INSERT INTO leafhopper.batch_mark (batch_id)
-    SELECT DISTINCT batch_id FROM ended WHERE batch_id IS NOT NULL;
+    INSERT INTO leafhopper.batch_mark (batch_id) VALUES (OLD.batch_id);
     RETURN NULL;
 END $$;
 
@@ -676,9 +675,9 @@ ALTER TABLE leafhopper.batch_mark ALTER COLUMN id ADD GENERATED ALWAYS AS IDENTI
 
 CREATE TABLE leafhopper.dispatch (
     call_id bigint NOT NULL,
-    leaf text NOT NULL,
-    key text NOT NULL,
-    ordering_key text,
+    leaf text NOT NULL COLLATE pg_catalog."C",
+    key text NOT NULL COLLATE pg_catalog."C",
+    ordering_key text COLLATE pg_catalog."C",
     batch_id uuid,
     run_when text NOT NULL,
     undoes bigint,
@@ -753,7 +752,7 @@ CREATE TABLE leafhopper.instance (
 );
 
 CREATE TABLE leafhopper.leaf_control (
-    leaf text NOT NULL,
+    leaf text NOT NULL COLLATE pg_catalog."C",
     paused boolean DEFAULT false NOT NULL,
     hold_after_failed_head boolean DEFAULT false NOT NULL,
     resumed_at timestamp with time zone,
@@ -761,8 +760,8 @@ CREATE TABLE leafhopper.leaf_control (
 );
 
 CREATE TABLE leafhopper.order_hold (
-    leaf text NOT NULL,
-    ordering_key text NOT NULL,
+    leaf text NOT NULL COLLATE pg_catalog."C",
+    ordering_key text NOT NULL COLLATE pg_catalog."C",
     head bigint NOT NULL,
     held_at timestamp with time zone DEFAULT now() NOT NULL
 );
@@ -780,8 +779,8 @@ CREATE TABLE leafhopper.origin (
 
 CREATE TABLE leafhopper.outbox (
     id bigint NOT NULL,
-    leaf text NOT NULL,
-    key text DEFAULT (gen_random_uuid())::text NOT NULL,
+    leaf text NOT NULL COLLATE pg_catalog."C",
+    key text DEFAULT (gen_random_uuid())::text NOT NULL COLLATE pg_catalog."C",
     method text DEFAULT 'POST'::text NOT NULL,
     path text NOT NULL,
     headers jsonb DEFAULT '{}'::jsonb NOT NULL,
@@ -790,7 +789,7 @@ CREATE TABLE leafhopper.outbox (
     content_type text,
     batch_id uuid,
     run_when text DEFAULT 'ready'::text NOT NULL,
-    ordering_key text,
+    ordering_key text COLLATE pg_catalog."C",
     priority smallint DEFAULT 0 NOT NULL,
     not_before timestamp with time zone,
     deadline timestamp with time zone,
@@ -835,8 +834,8 @@ CREATE TABLE leafhopper.outbox (
 COMMENT ON TABLE leafhopper.outbox IS 'One row for each call: the intent. The app inserts, nobody updates.';
 
 CREATE TABLE leafhopper.result (
-    leaf text NOT NULL,
-    key text NOT NULL,
+    leaf text NOT NULL COLLATE pg_catalog."C",
+    key text NOT NULL COLLATE pg_catalog."C",
     generation integer NOT NULL,
     seq bigint NOT NULL,
     call_id bigint,
@@ -1076,7 +1075,7 @@ CREATE TABLE leafhopper.operator_action (
     action text NOT NULL,
     call_id bigint,
     batch_id uuid,
-    leaf text,
+    leaf text COLLATE pg_catalog."C",
     reason text NOT NULL,
     detail jsonb DEFAULT '{}'::jsonb NOT NULL
 );
@@ -1227,9 +1226,9 @@ CREATE TRIGGER batch_added AFTER INSERT ON leafhopper.batch FOR EACH ROW WHEN ((
 
 CREATE TRIGGER batch_changed AFTER UPDATE ON leafhopper.batch FOR EACH ROW WHEN (((old.state <> new.state) OR (old.sealed <> new.sealed) OR (old.last_phase_at IS DISTINCT FROM new.last_phase_at) OR ((old.finished_at IS NOT NULL) AND (new.finished_at IS NULL)))) EXECUTE FUNCTION leafhopper.batch_changed();
 
-CREATE TRIGGER calls_ended AFTER DELETE ON leafhopper.dispatch REFERENCING OLD TABLE AS ended FOR EACH STATEMENT EXECUTE FUNCTION leafhopper.calls_ended();
+CREATE TRIGGER call_ended AFTER DELETE ON leafhopper.dispatch FOR EACH ROW WHEN ((old.batch_id IS NOT NULL)) EXECUTE FUNCTION leafhopper.call_ended();
 
-CREATE TRIGGER compensation_confirmed AFTER INSERT ON leafhopper.result FOR EACH ROW WHEN ((new.key ~ ':undo:[0-9]+$'::text)) EXECUTE FUNCTION leafhopper.compensation_confirmed();
+CREATE TRIGGER compensation_confirmed AFTER INSERT ON leafhopper.result FOR EACH ROW WHEN (((new.key ~~ '%:undo:%'::text) AND (new.key ~ ':undo:[0-9]+$'::text))) EXECUTE FUNCTION leafhopper.compensation_confirmed();
 
 CREATE TRIGGER outbox_inserted AFTER INSERT ON leafhopper.outbox REFERENCING NEW TABLE AS inserted FOR EACH STATEMENT EXECUTE FUNCTION leafhopper.outbox_inserted();
 
@@ -1243,7 +1242,7 @@ REVOKE ALL ON FUNCTION leafhopper.batch_reason(b leafhopper.batch) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION leafhopper.batch_waits_since(b leafhopper.batch) FROM PUBLIC;
 
-REVOKE ALL ON FUNCTION leafhopper.calls_ended() FROM PUBLIC;
+REVOKE ALL ON FUNCTION leafhopper.call_ended() FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION leafhopper.can_be_asked_first(call bigint) FROM PUBLIC;
 

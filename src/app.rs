@@ -93,7 +93,7 @@ pub async fn run(setup: Setup, env: Env<'static>) -> anyhow::Result<Ended> {
     let stop = Stop::default();
     let (recorder, recordings) = engine::recordings();
     let context = Context::new(
-        Store::new(url.clone(), config.database.pool_size)?,
+        Store::new(url.clone(), config.database.pool_size)?.preparing(),
         Observer::new(metrics),
         identity,
         lanes,

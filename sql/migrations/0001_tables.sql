@@ -23,8 +23,8 @@ INSERT INTO leafhopper.schema_version (version, name, oldest_reader) VALUES (1, 
 -- ---------------------------------------------------------------------------------------------------
 CREATE TABLE leafhopper.outbox (
     id            bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
-    leaf          text        NOT NULL,
-    key           text        NOT NULL DEFAULT gen_random_uuid()::text,
+    leaf          text COLLATE "C"        NOT NULL,
+    key           text COLLATE "C"        NOT NULL DEFAULT gen_random_uuid()::text,
     method        text        NOT NULL DEFAULT 'POST',
     path          text        NOT NULL,
     headers       jsonb       NOT NULL DEFAULT '{}',
@@ -33,7 +33,7 @@ CREATE TABLE leafhopper.outbox (
     content_type  text,
     batch_id      uuid,
     run_when      text        NOT NULL DEFAULT 'ready',
-    ordering_key  text,
+    ordering_key  text COLLATE "C",
     priority      smallint    NOT NULL DEFAULT 0,
     not_before    timestamptz,
     deadline      timestamptz,
@@ -136,10 +136,10 @@ CREATE UNIQUE INDEX outbox_compensation ON leafhopper.outbox (leaf, key) WHERE u
 -- ---------------------------------------------------------------------------------------------------
 CREATE TABLE leafhopper.dispatch (
     call_id          bigint      PRIMARY KEY,
-    leaf             text        NOT NULL,
+    leaf             text COLLATE "C"        NOT NULL,
     -- The effect key that excludes others; a compensation holds the key that it undoes.
-    key              text        NOT NULL,
-    ordering_key     text,
+    key              text COLLATE "C"        NOT NULL,
+    ordering_key     text COLLATE "C",
     batch_id         uuid,
     run_when         text        NOT NULL,
     -- Of a compensation: the call whose effect it undoes.
@@ -200,7 +200,17 @@ CREATE TABLE leafhopper.dispatch (
         CHECK (state <> 'in_doubt' OR (in_doubt_since IS NOT NULL AND due_at IS NOT NULL)),
     CONSTRAINT parked_says_why
         CHECK (state <> 'parked' OR reason IS NOT NULL)
-) WITH (fillfactor = 85, autovacuum_vacuum_scale_factor = 0.05, autovacuum_vacuum_threshold = 1000);
+) WITH (
+    -- A claim is never a HOT update (PostgreSQL, chapter 73.7): the state that it changes is in the predicates of the
+    -- claim's indexes. Room on the page is for what it costs all the same: a new version on another page is written to
+    -- the log as a whole. The table is as small as the work in hand, so half of it empty is cheap.
+    fillfactor = 50,
+    -- Every call leaves two dead rows. What is dead is to be removed long before the next twenty thousand are; the
+    -- pauses that a vacuum makes by default (PostgreSQL, chapter 20.10) would let it fall behind.
+    autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 1000, autovacuum_vacuum_cost_delay = 0,
+    -- The planner's numbers must not lag behind a backlog that comes at once.
+    autovacuum_analyze_scale_factor = 0.1, autovacuum_analyze_threshold = 1000
+);
 
 -- Claim: fresh calls of a leaf, most urgent first. The only index beside the key that a fresh row enters.
 CREATE INDEX dispatch_fresh ON leafhopper.dispatch (leaf, priority, call_id)
@@ -218,7 +228,7 @@ CREATE UNIQUE INDEX dispatch_one_at_a_time ON leafhopper.dispatch (leaf, key)
 CREATE UNIQUE INDEX dispatch_one_head ON leafhopper.dispatch (leaf, ordering_key)
     WHERE ordering_key IS NOT NULL AND (held IS NULL OR held = 'key');
 -- Promotion of what waits for a key or behind a head.
-CREATE INDEX dispatch_held_key ON leafhopper.dispatch (leaf, key) WHERE held = 'key';
+CREATE INDEX dispatch_held_key ON leafhopper.dispatch (leaf, key, call_id) WHERE held = 'key';
 CREATE INDEX dispatch_held_order ON leafhopper.dispatch (leaf, ordering_key, call_id) WHERE held = 'order';
 CREATE INDEX dispatch_arrived ON leafhopper.dispatch (call_id) WHERE held = 'arrived';
 -- Expirer: what ends by itself while it waits.
@@ -267,8 +277,8 @@ CREATE INDEX finished_state ON leafhopper.finished (state, finished_at) WHERE st
 -- The durable record: what the leaf confirmed. Written once, never overwritten.
 -- ---------------------------------------------------------------------------------------------------
 CREATE TABLE leafhopper.result (
-    leaf         text        NOT NULL,
-    key          text        NOT NULL,
+    leaf         text COLLATE "C" NOT NULL,
+    key          text COLLATE "C"        NOT NULL,
     generation   integer     NOT NULL,
     seq          bigint      GENERATED ALWAYS AS IDENTITY,
     call_id      bigint,
@@ -385,7 +395,7 @@ CREATE TABLE leafhopper.instance (
 );
 
 CREATE TABLE leafhopper.leaf_control (
-    leaf                   text        PRIMARY KEY,
+    leaf                   text COLLATE "C"        PRIMARY KEY,
     paused                 boolean     NOT NULL DEFAULT false,
     hold_after_failed_head boolean     NOT NULL DEFAULT false,
     -- A person said "resume": breakers that opened before are closed.
@@ -395,8 +405,8 @@ CREATE TABLE leafhopper.leaf_control (
 
 -- An ordering key whose head failed at a leaf that holds those behind it.
 CREATE TABLE leafhopper.order_hold (
-    leaf         text        NOT NULL,
-    ordering_key text        NOT NULL,
+    leaf         text COLLATE "C" NOT NULL,
+    ordering_key text COLLATE "C"        NOT NULL,
     head         bigint      NOT NULL,
     held_at      timestamptz NOT NULL DEFAULT now(),
     PRIMARY KEY (leaf, ordering_key)
@@ -410,7 +420,7 @@ CREATE TABLE leafhopper.operator_action (
     action   text        NOT NULL,
     call_id  bigint,
     batch_id uuid,
-    leaf     text,
+    leaf     text COLLATE "C",
     reason   text        NOT NULL,
     detail   jsonb       NOT NULL DEFAULT '{}'
 );

@@ -68,12 +68,11 @@ BEGIN
     RETURN NULL;
 END $$;
 
--- Whatever ended them: also where a result stands already, and nothing is written but that they live no more.
-CREATE FUNCTION leafhopper.calls_ended() RETURNS trigger
+-- Whatever ended it: also where a result stands already, and nothing is written but that it lives no more.
+CREATE FUNCTION leafhopper.call_ended() RETURNS trigger
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
-    INSERT INTO leafhopper.batch_mark (batch_id)
-    SELECT DISTINCT batch_id FROM ended WHERE batch_id IS NOT NULL;
+    INSERT INTO leafhopper.batch_mark (batch_id) VALUES (OLD.batch_id);
     RETURN NULL;
 END $$;
 
@@ -89,10 +88,10 @@ END $$;
 CREATE TRIGGER result_changed AFTER INSERT OR UPDATE OF undone_at ON leafhopper.result
     FOR EACH ROW WHEN (NEW.batch_id IS NOT NULL) EXECUTE FUNCTION leafhopper.result_changed();
 CREATE TRIGGER compensation_confirmed AFTER INSERT ON leafhopper.result
-    FOR EACH ROW WHEN (NEW.key ~ ':undo:[0-9]+$') EXECUTE FUNCTION leafhopper.compensation_confirmed();
-CREATE TRIGGER calls_ended AFTER DELETE ON leafhopper.dispatch
-    REFERENCING OLD TABLE AS ended
-    FOR EACH STATEMENT EXECUTE FUNCTION leafhopper.calls_ended();
+    FOR EACH ROW WHEN (NEW.key LIKE '%:undo:%' AND NEW.key ~ ':undo:[0-9]+$') EXECUTE FUNCTION leafhopper.compensation_confirmed();
+-- For each row: a transition table would be filled for all those calls, too, that belong to no batch.
+CREATE TRIGGER call_ended AFTER DELETE ON leafhopper.dispatch
+    FOR EACH ROW WHEN (OLD.batch_id IS NOT NULL) EXECUTE FUNCTION leafhopper.call_ended();
 CREATE TRIGGER batch_added AFTER INSERT ON leafhopper.batch
     FOR EACH ROW WHEN (NEW.state <> 'open') EXECUTE FUNCTION leafhopper.batch_changed();
 CREATE TRIGGER batch_changed AFTER UPDATE ON leafhopper.batch

@@ -29,6 +29,7 @@ BEGIN
     UPDATE leafhopper.dispatch SET held = NULL
      WHERE call_id IN (SELECT w.call_id FROM leafhopper.dispatch w
                         WHERE w.leaf = d.leaf AND w.key = d.key AND w.held = 'key'
+                        ORDER BY w.call_id LIMIT 1
                           FOR UPDATE SKIP LOCKED);
 END $$;
 

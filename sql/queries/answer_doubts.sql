@@ -27,11 +27,15 @@ ended AS (
     SELECT a.call_id, a.batch_id, 'confirmed', a.attempts, a.last_status, a.last_error, a.generation
       FROM answered a WHERE a.owner IS DISTINCT FROM a.call_id
 ),
--- Whoever waits for the key may go; one that somebody holds is left to the sweep.
+-- Who waits for the key may go, the first of them; one that somebody holds is left to the sweep.
 waiting AS MATERIALIZED (
-    SELECT w.call_id FROM answered a JOIN leafhopper.dispatch w ON w.leaf = a.leaf AND w.key = a.excludes AND w.held = 'key'
-     ORDER BY w.call_id
-       FOR UPDATE OF w SKIP LOCKED
+    SELECT w.call_id
+      FROM answered a
+     CROSS JOIN LATERAL (
+        SELECT w.call_id FROM leafhopper.dispatch w
+         WHERE w.leaf = a.leaf AND w.key = a.excludes AND w.held = 'key'
+         ORDER BY w.call_id LIMIT 1
+           FOR UPDATE OF w SKIP LOCKED) w
 ),
 freed AS (
     UPDATE leafhopper.dispatch d SET held = NULL FROM waiting w WHERE d.call_id = w.call_id

@@ -1,5 +1,5 @@
 -- Claim due calls of several leaves for one instance: the durable mark "may have been sent".
--- Caller:      store/claim.rs, from engine/dispatcher.rs
+-- Caller:      store/claim.rs, from engine/dispatcher.rs; prior.sql follows in the same transaction
 -- Index:       dispatch_fresh, dispatch_timed, dispatch_doubt; dispatch_one_at_a_time decides
 -- Locks:       the claimed rows; skips rows that another transaction holds
 -- Repeatable:  yes; a claim whose reply was lost is given back by its round
@@ -11,13 +11,21 @@
 -- $9 text[] JSON arrays of the credentials that may be used ("" is the leaf's own auth)
 -- $10 float8 how long a call without such a credential is put off, s
 -- $11 int4 so many more may be looked at, to be put off
+-- Where it looks for fresh calls, for each leaf arrays of spans: behind (priority, call id), below a priority:
+-- $12 text[] int4[] priority   $13 text[] int8[] call id   $14 text[] int4[] priority
+-- $15 float8[] and for what has become due, from when on, s since 1970
 WITH want AS MATERIALIZED (
-    SELECT w.leaf, w.slots, w.aged, w.credentials::jsonb AS credentials,
+    SELECT w.place, w.leaf, w.slots, w.aged, w.credentials::jsonb AS credentials,
            make_interval(secs => w.timeout) AS timeout,
            make_interval(secs => w.give_up) AS give_up,
-           make_interval(secs => w.time_window) AS time_window
-      FROM unnest($3::text[], $4::int4[], $5::float8[], $6::float8[], $7::float8[], $8::int4[], $9::text[])
-        AS w (leaf, slots, timeout, give_up, time_window, aged, credentials)
+           make_interval(secs => w.time_window) AS time_window,
+           w.behind_priority::int4[] AS behind_priority, w.behind_call::int8[] AS behind_call, w.below::int4[] AS below,
+           to_timestamp(w.due_from) AS due_from
+      FROM unnest($3::text[], $4::int4[], $5::float8[], $6::float8[], $7::float8[], $8::int4[], $9::text[],
+                  $12::text[], $13::text[], $14::text[], $15::float8[])
+        WITH ORDINALITY
+        AS w (leaf, slots, timeout, give_up, time_window, aged, credentials, behind_priority, behind_call, below,
+              due_from, place)
      -- An instance whose lease is over may not claim, nor may anyone in a database that is not the one it was.
      WHERE EXISTS (SELECT FROM leafhopper.instance i WHERE i.id = $1 AND i.heartbeat_at + i.lease > clock_timestamp())
        AND EXISTS (SELECT FROM leafhopper.origin g
@@ -54,7 +62,7 @@ oldest AS MATERIALIZED (
      WHERE w.aged > 0
 ),
 aged AS MATERIALIZED (
-    SELECT d.call_id, d.leaf, d.key, d.credential, d.suspect, 0 AS priority, 0 AS kind
+    SELECT d.call_id, d.leaf, d.key, d.credential, d.suspect, d.priority, 0 AS position, 0 AS kind
       FROM leafhopper.dispatch d
      WHERE d.call_id IN (SELECT o.call_id FROM oldest o)
        AND d.state = 'pending' AND d.held IS NULL AND d.due_at IS NULL
@@ -67,84 +75,102 @@ aged AS MATERIALIZED (
 fresh AS MATERIALIZED (
     SELECT c.*, 1 AS kind FROM want w
      CROSS JOIN LATERAL (
-        SELECT d.call_id, d.leaf, d.key, d.credential, d.suspect, d.priority
-          FROM leafhopper.dispatch d
-         WHERE d.leaf = w.leaf AND d.state = 'pending' AND d.held IS NULL AND d.due_at IS NULL
-           AND (d.deadline IS NULL OR d.deadline > clock_timestamp())
-           AND (d.batch_id IS NULL OR d.run_when <> 'ready'
-                OR (NOT EXISTS (SELECT FROM leafhopper.batch b WHERE b.id = d.batch_id AND b.state <> 'open')
-                    AND NOT EXISTS (SELECT FROM leafhopper.finished f WHERE f.batch_id = d.batch_id AND f.fails_batch)))
-         ORDER BY d.priority, d.call_id
-         LIMIT w.slots + $11
-           FOR UPDATE OF d SKIP LOCKED) c
+        SELECT s.call_id, s.leaf, s.key, s.credential, s.suspect, s.priority, row_number() OVER () AS position, s.found_at
+          FROM unnest(w.behind_priority, w.behind_call, w.below) AS span (behind_priority, behind_call, below)
+         CROSS JOIN LATERAL (
+            SELECT d.call_id, d.leaf, d.key, d.credential, d.suspect, d.priority, clock_timestamp() AS found_at
+              FROM leafhopper.dispatch d
+             WHERE d.leaf = w.leaf AND d.state = 'pending' AND d.held IS NULL AND d.due_at IS NULL
+               AND (d.priority, d.call_id) > (span.behind_priority, span.behind_call) AND d.priority < span.below
+               AND (d.deadline IS NULL OR d.deadline > clock_timestamp())
+               AND (d.batch_id IS NULL OR d.run_when <> 'ready'
+                    OR (NOT EXISTS (SELECT FROM leafhopper.batch b WHERE b.id = d.batch_id AND b.state <> 'open')
+                        AND NOT EXISTS (SELECT FROM leafhopper.finished f WHERE f.batch_id = d.batch_id AND f.fails_batch)))
+             ORDER BY d.priority, d.call_id
+             LIMIT w.slots + $11
+               FOR UPDATE OF d SKIP LOCKED) s
+         LIMIT w.slots + $11) c
 ),
 timed AS MATERIALIZED (
     SELECT c.*, 2 AS kind FROM want w
      CROSS JOIN LATERAL (
-        SELECT d.call_id, d.leaf, d.key, d.credential, d.suspect, 0 AS priority
-          FROM leafhopper.dispatch d
-         WHERE d.leaf = w.leaf AND d.state = 'pending' AND d.held IS NULL AND d.due_at <= clock_timestamp()
-           AND (d.deadline IS NULL OR d.deadline > clock_timestamp())
-           AND (d.give_up_at IS NULL OR d.give_up_at > clock_timestamp())
-           AND (d.batch_id IS NULL OR d.run_when <> 'ready'
-                OR (NOT EXISTS (SELECT FROM leafhopper.batch b WHERE b.id = d.batch_id AND b.state <> 'open')
-                    AND NOT EXISTS (SELECT FROM leafhopper.finished f WHERE f.batch_id = d.batch_id AND f.fails_batch)))
-         ORDER BY d.due_at
-         LIMIT w.slots + $11
-           FOR UPDATE OF d SKIP LOCKED) c
+        SELECT s.*, row_number() OVER () AS position
+          FROM (SELECT d.call_id, d.leaf, d.key, d.credential, d.suspect, d.priority
+                  FROM leafhopper.dispatch d
+                 WHERE d.leaf = w.leaf AND d.state = 'pending' AND d.held IS NULL
+                   AND d.due_at >= w.due_from AND d.due_at <= clock_timestamp()
+                   AND (d.deadline IS NULL OR d.deadline > clock_timestamp())
+                   AND (d.give_up_at IS NULL OR d.give_up_at > clock_timestamp())
+                   AND (d.batch_id IS NULL OR d.run_when <> 'ready'
+                        OR (NOT EXISTS (SELECT FROM leafhopper.batch b WHERE b.id = d.batch_id AND b.state <> 'open')
+                            AND NOT EXISTS (SELECT FROM leafhopper.finished f WHERE f.batch_id = d.batch_id AND f.fails_batch)))
+                 ORDER BY d.due_at
+                 LIMIT w.slots + $11
+                   FOR UPDATE OF d SKIP LOCKED) s) c
 ),
 -- In doubt, and the prober said that the same request may be sent again.
 doubt AS MATERIALIZED (
     SELECT c.*, 3 AS kind FROM want w
      CROSS JOIN LATERAL (
-        SELECT d.call_id, d.leaf, d.key, d.credential, d.suspect, 0 AS priority
-          FROM leafhopper.dispatch d
-         WHERE d.leaf = w.leaf AND d.state = 'in_doubt' AND d.resend AND d.due_at <= clock_timestamp()
-           AND (d.deadline IS NULL OR d.deadline > clock_timestamp())
-           AND (w.time_window IS NULL
-                OR d.first_claimed_at + w.time_window >= clock_timestamp() + coalesce(d.timeout, w.timeout))
-           AND (d.batch_id IS NULL OR d.run_when <> 'ready' OR d.resend_asks
-                OR (NOT EXISTS (SELECT FROM leafhopper.batch b WHERE b.id = d.batch_id AND b.state <> 'open')
-                    AND NOT EXISTS (SELECT FROM leafhopper.finished f WHERE f.batch_id = d.batch_id AND f.fails_batch)))
-         ORDER BY d.due_at
-         LIMIT w.slots + $11
-           FOR UPDATE OF d SKIP LOCKED) c
+        SELECT s.*, row_number() OVER () AS position
+          FROM (SELECT d.call_id, d.leaf, d.key, d.credential, d.suspect, d.priority
+                  FROM leafhopper.dispatch d
+                 WHERE d.leaf = w.leaf AND d.state = 'in_doubt' AND d.resend AND d.due_at <= clock_timestamp()
+                   AND (d.deadline IS NULL OR d.deadline > clock_timestamp())
+                   AND (w.time_window IS NULL
+                        OR d.first_claimed_at + w.time_window >= clock_timestamp() + coalesce(d.timeout, w.timeout))
+                   AND (d.batch_id IS NULL OR d.run_when <> 'ready' OR d.resend_asks
+                        OR (NOT EXISTS (SELECT FROM leafhopper.batch b WHERE b.id = d.batch_id AND b.state <> 'open')
+                            AND NOT EXISTS (SELECT FROM leafhopper.finished f WHERE f.batch_id = d.batch_id AND f.fails_batch)))
+                 ORDER BY d.due_at
+                 LIMIT w.slots + $11
+                   FOR UPDATE OF d SKIP LOCKED) s) c
 ),
+-- The planner can't know the limits, and takes each part for a tenth of the table: it would fill its hash tables with
+-- megabytes of nothing. What is true of each number tells it that they are few.
 found AS MATERIALIZED (
-    SELECT a.*, row_number() OVER (PARTITION BY a.leaf, a.key ORDER BY (a.kind = 3) DESC, a.call_id) AS of_its_key
-      FROM (SELECT DISTINCT ON (u.call_id) u.*
-              FROM (SELECT * FROM aged UNION ALL SELECT * FROM fresh UNION ALL SELECT * FROM timed UNION ALL SELECT * FROM doubt) u
-             ORDER BY u.call_id, u.kind) a
+    SELECT f.*
+      FROM (SELECT call_id, leaf, key, credential, suspect, priority, position, kind FROM aged
+             UNION ALL
+            SELECT call_id, leaf, key, credential, suspect, priority, position, kind FROM fresh
+             WHERE call_id NOT IN (SELECT a.call_id FROM aged a WHERE a.call_id % 1 = 0)
+             UNION ALL
+            SELECT call_id, leaf, key, credential, suspect, priority, position, kind FROM timed
+             UNION ALL
+            SELECT call_id, leaf, key, credential, suspect, priority, position, kind FROM doubt) f
+     WHERE f.call_id % 1 = 0
 ),
--- One row for each key, the one in doubt or else the lowest id.
-candidate AS MATERIALIZED (
-    SELECT f.call_id, f.leaf, f.key, f.credential, f.suspect, f.priority, f.kind FROM found f WHERE f.of_its_key = 1
+-- Of several calls of one key the one in doubt, or else the lowest id.
+several AS MATERIALIZED (
+    SELECT f.leaf, f.key, coalesce(min(f.call_id) FILTER (WHERE f.kind = 3), min(f.call_id)) AS first
+      FROM found f GROUP BY f.leaf, f.key HAVING count(*) > 1
 ),
 judged AS MATERIALIZED (
-    SELECT c.*, w.slots, w.timeout, w.give_up,
-           CASE WHEN NOT w.credentials ? coalesce(c.credential, '') THEN 'defer'
-                WHEN c.kind <> 3 AND EXISTS (
+    SELECT f.*, w.place AS want, w.slots, w.timeout, w.give_up,
+           CASE WHEN f.call_id <> s.first THEN 'behind'
+                WHEN NOT w.credentials ? coalesce(f.credential, '') THEN 'defer'
+                WHEN f.kind <> 3 AND EXISTS (
                      SELECT FROM leafhopper.dispatch x
-                      WHERE x.leaf = c.leaf AND x.key = c.key AND x.state IN ('dispatching', 'in_doubt', 'parked'))
+                      WHERE x.leaf = f.leaf AND x.key = f.key AND x.state IN ('dispatching', 'in_doubt', 'parked'))
                 THEN 'hold'
                 -- In the lost part of another timeline it may have been executed: a doubt, now that it is its turn.
-                WHEN c.suspect THEN 'doubt'
+                WHEN f.suspect THEN 'doubt'
                 ELSE 'take' END AS verdict
-      FROM candidate c JOIN want w USING (leaf)
+      FROM found f JOIN want w USING (leaf) LEFT JOIN several s USING (leaf, key)
 ),
 -- Kinds take turns, so that neither a flood of retries nor one of new calls starves the other.
-turn AS (
-    SELECT j.*, row_number() OVER (PARTITION BY j.leaf ORDER BY j.kind <> 0, j.position, j.kind) AS place
-      FROM (SELECT j.*, row_number() OVER (PARTITION BY j.leaf, j.kind ORDER BY j.priority, j.call_id) AS position
-              FROM judged j WHERE j.verdict = 'take') j
+turn AS MATERIALIZED (
+    SELECT j.call_id, j.slots, j.timeout, j.give_up, j.priority, j.kind,
+           row_number() OVER (PARTITION BY j.want ORDER BY j.kind <> 0, j.position, j.kind) AS place
+      FROM judged j WHERE j.verdict = 'take'
 ),
-stays AS (
-    SELECT j.call_id, j.verdict FROM judged j WHERE j.verdict <> 'take'
+stays AS MATERIALIZED (
+    SELECT j.call_id, j.verdict FROM judged j WHERE j.verdict NOT IN ('take', 'behind')
      UNION ALL
     -- Others of a key that this claim takes, or that is held already.
-    SELECT f.call_id, 'hold'
-      FROM found f JOIN judged j USING (leaf, key) LEFT JOIN turn t ON t.call_id = j.call_id
-     WHERE f.of_its_key > 1 AND (j.verdict IN ('hold', 'doubt') OR t.place <= t.slots)
+    SELECT b.call_id, 'hold'
+      FROM judged b JOIN several s USING (leaf, key) JOIN judged j ON j.call_id = s.first LEFT JOIN turn t ON t.call_id = s.first
+     WHERE b.verdict = 'behind' AND (j.verdict IN ('hold', 'doubt') OR t.place <= t.slots)
 ),
 put_off AS (
     -- What can't be sent now leaves the claim's index, so that it is not walked over again and again.
@@ -177,12 +203,14 @@ taken AS (
      WHERE d.call_id = t.call_id AND t.place <= t.slots
     RETURNING d.call_id, d.leaf, d.key, d.ordering_key, d.tries, d.attempts,
               d.in_doubt_since IS NOT NULL AS in_doubt,
-              extract(epoch FROM clock_timestamp() - coalesce(d.due_at, d.enqueued_at))::float8 AS waited
+              date_part('epoch', clock_timestamp() - coalesce(d.due_at, d.enqueued_at)) AS waited,
+              t.kind, t.priority, date_part('epoch', d.due_at) AS due
+),
+-- For the statement that follows (PostgreSQL, chapter 9.27.1): it ends with the transaction.
+told AS (
+    SELECT set_config('leafhopper.claimed', coalesce(array_agg(call_id), '{}')::text, true) FROM taken
 )
-SELECT t.call_id, t.leaf, t.key, t.ordering_key, t.tries, t.attempts, t.in_doubt, t.waited,
-       (SELECT count(*) FROM put_off) AS put_off
-  FROM taken t
- UNION ALL
--- One row without a call where nothing was taken, so that the caller learns what was put off.
-SELECT NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, (SELECT count(*) FROM put_off)
- WHERE NOT EXISTS (SELECT FROM taken)
+SELECT t.call_id, t.leaf, t.key, t.ordering_key, t.tries, t.attempts, t.in_doubt, t.waited, t.kind, t.priority, t.due,
+       (SELECT count(*) FROM put_off) AS put_off,
+       (SELECT date_part('epoch', max(f.found_at) - statement_timestamp()) FROM fresh f) AS looked_for
+  FROM told LEFT JOIN taken t ON true

@@ -5,11 +5,11 @@
 -- Index:       outbox_pkey, result_pkey, batch_pkey, finished_fails_batch, outbox_compensation
 -- Locks:       none
 -- Repeatable:  yes
--- $1 int8[] call ids   $2 text[] leaves that replay what they have refused
+-- $1 text[] leaves that replay what they have refused; the calls are those that the statement before it has named
 SELECT o.id, o.key, o.method, o.path, o.headers::text, o.body::text, o.body_raw, o.content_type, o.credential,
-       o.max_attempts, extract(epoch FROM o.timeout)::float8 AS timeout,
+       o.max_attempts, date_part('epoch', o.timeout) AS timeout,
        -- Said no to this key so often: what comes after that goes with another header value.
-       CASE WHEN o.leaf = ANY ($2::text[])
+       CASE WHEN o.leaf = ANY ($1::text[])
             THEN (SELECT count(*) FROM leafhopper.outbox x JOIN leafhopper.attempt a ON a.call_id = x.id
                    WHERE x.leaf = o.leaf AND x.key = o.key AND a.class = 'failed' AND a.status IS NOT NULL)
             ELSE 0 END AS refusals,
@@ -17,11 +17,11 @@ SELECT o.id, o.key, o.method, o.path, o.headers::text, o.body::text, o.body_raw,
        o.batch_id, o.meta ->> 'traceparent' AS traceparent, o.meta ->> 'tracestate' AS tracestate,
        r.generation, r.undone, r.request_hash, r.being_undone_by,
        -- Since when no request that made or undid the generation before can arrive; negative where that is ahead.
-       CASE WHEN r.undone THEN extract(epoch FROM clock_timestamp() - greatest(r.alive_until, (
+       CASE WHEN r.undone THEN date_part('epoch', clock_timestamp() - greatest(r.alive_until, (
            SELECT c.alive_until FROM leafhopper.result c
             WHERE c.leaf = o.leaf AND c.key = o.key || ':undo:' || r.generation
-            ORDER BY c.generation DESC LIMIT 1)))::float8 END AS since_alive
-  FROM unnest($1::int8[]) AS c (id)
+            ORDER BY c.generation DESC LIMIT 1))) END AS since_alive
+  FROM unnest(current_setting('leafhopper.claimed')::int8[]) AS c (id)
   JOIN leafhopper.outbox o ON o.id = c.id
   -- A compensation is asked about by the probe of what it undoes.
   LEFT JOIN leafhopper.outbox u ON u.id = o.undoes

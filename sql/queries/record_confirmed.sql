@@ -101,11 +101,15 @@ history AS (
                AND i.call_id NOT IN (SELECT e.call_id FROM disproved e WHERE e.call_id NOT IN (SELECT l.call_id FROM late l)))
        AND (i.call_id, i.attempt) NOT IN (SELECT k.call_id, k.attempt FROM known k)
 ),
--- Whoever waits for the key may go; one that somebody holds is left to the sweep.
+-- Who waits for the key may go, the first of them; one that somebody holds is left to the sweep.
 waiting AS MATERIALIZED (
-    SELECT w.call_id FROM own o JOIN leafhopper.dispatch w ON w.leaf = o.leaf AND w.key = o.excludes AND w.held = 'key'
-     ORDER BY w.call_id
-       FOR UPDATE OF w SKIP LOCKED
+    SELECT w.call_id
+      FROM own o
+     CROSS JOIN LATERAL (
+        SELECT w.call_id FROM leafhopper.dispatch w
+         WHERE w.leaf = o.leaf AND w.key = o.excludes AND w.held = 'key'
+         ORDER BY w.call_id LIMIT 1
+           FOR UPDATE OF w SKIP LOCKED) w
 ),
 freed AS (
     UPDATE leafhopper.dispatch d SET held = NULL FROM waiting w WHERE d.call_id = w.call_id

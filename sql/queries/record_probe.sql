@@ -91,13 +91,16 @@ held_order AS (
      WHERE o.ordering_key IS NOT NULL AND o.next IN ('failed', 'cancelled', 'expired')
     ON CONFLICT DO NOTHING
 ),
--- Whoever waits for the key may go; one that somebody holds is left to the sweep.
+-- Who waits for the key may go, the first of them; one that somebody holds is left to the sweep.
 waiting AS MATERIALIZED (
     SELECT w.call_id
-      FROM decided o JOIN leafhopper.dispatch w ON w.leaf = o.leaf AND w.key = o.excludes AND w.held = 'key'
+      FROM decided o
+     CROSS JOIN LATERAL (
+        SELECT w.call_id FROM leafhopper.dispatch w
+         WHERE w.leaf = o.leaf AND w.key = o.excludes AND w.held = 'key'
+         ORDER BY w.call_id LIMIT 1
+           FOR UPDATE OF w SKIP LOCKED) w
      WHERE o.next NOT IN ('in_doubt', 'parked')
-     ORDER BY w.call_id
-       FOR UPDATE OF w SKIP LOCKED
 ),
 freed AS (
     UPDATE leafhopper.dispatch d SET held = NULL FROM waiting w WHERE d.call_id = w.call_id

@@ -8,7 +8,7 @@ use tokio::time::Instant;
 use super::{
     context::Shared,
     driver::backoff,
-    lane::{Lane, Slot},
+    lane::{Lane, Place},
     recorder::{stored_body, stored_headers, stored_text},
 };
 use crate::{
@@ -44,8 +44,8 @@ pub(super) struct Question {
     pub(super) call: AskedCall,
 }
 
-/// Asks, judges, records. The slot is free when it is recorded.
-pub(super) async fn ask(context: Shared, lane: Arc<Lane>, question: Question, slot: Slot) {
+/// Asks, judges, records. The place is free when it is recorded.
+pub(super) async fn ask(context: Shared, lane: Arc<Lane>, question: Question, place: Place) {
     reached("probe", "before");
     let Question { doubt, call } = question;
     let settings = lane.settings();
@@ -100,7 +100,7 @@ pub(super) async fn ask(context: Shared, lane: Arc<Lane>, question: Question, sl
         told(&context, about, &doubt, &call, &record, &recorded);
     }
     reached("probe", "done");
-    drop(slot);
+    drop(place);
 }
 
 fn about<'a>(leaf: &'a str, call: &'a AskedCall, span: Option<&'a Trace>) -> About<'a> {
@@ -322,7 +322,7 @@ fn adopt(call: &AskedCall, evidence: Evidence, body: Body, weak: bool) -> ProbeN
     }
 }
 
-/// Records it; while the database is away it waits, as the slot does. `None` where something else decided it.
+/// Records it; while the database is away it waits, as the place does. `None` where something else decided it.
 async fn write(context: &Shared, record: &mut ProbeRecord) -> Option<ProbeRecorded> {
     let mut failures = 0;
     loop {

@@ -34,6 +34,9 @@ use crate::{
     telemetry::{Exchange, Span},
 };
 
+/// A claimed call that finds no place for so long is given back: its leaf has become slow since the claim.
+const PLACE_WAIT: Duration = Duration::from_secs(1);
+
 /// Handles one call that was claimed in that term of the lease. The slot is held until the call is recorded,
 /// so that work stops instead of piling up while the database can't be reached.
 pub(super) async fn attempt(
@@ -112,6 +115,12 @@ async fn send(
     let (Ok(request), leaf) = (&call.request, &settings.leaf) else {
         return Recorded::Nothing;
     };
+    let stopped = &context.stop.claiming;
+    let place = lane.place(&context.nudges, PLACE_WAIT, stopped).await;
+    let Some(place) = place else {
+        lane.not_sent();
+        return recorder::answered(context, call, not_now(call, Duration::ZERO), None).await;
+    };
     // Counted from the claim: what the database was told of when this attempt can last be alive must hold.
     let timeout = call.timeout.unwrap_or(leaf.timeout);
     let timeout = timeout.saturating_sub(claimed.elapsed());
@@ -121,18 +130,14 @@ async fn send(
     let (Ok(auth), Ok(())) = (auth, admitted) else {
         // Its credential has gone, its breaker has opened since the claim, or another call is the one to try.
         lane.not_sent();
-        let next = if call.in_doubt {
-            Next::Resend(PUT_OFF)
-        } else {
-            Next::Retry(PUT_OFF)
-        };
-        return recorder::answered(context, call, next, None).await;
+        drop(place);
+        return recorder::answered(context, call, not_now(call, PUT_OFF), None).await;
     };
 
     let started = Instant::now();
     context.observer.emit(Observation::Sending {
         leaf: &lane.name,
-        waited: call.waited,
+        waited: call.waited + claimed.elapsed(),
     });
     if let Some(begun) = &context.begun {
         begun.note((call.id, call.round));
@@ -146,6 +151,7 @@ async fn send(
     let asked = (request, auth.as_ref(), trace);
     let evidence = exchange(context, &settings, asked, timeout, term).await;
     let took = started.elapsed();
+    drop(place);
 
     let said = leaf.rules.verdict(&evidence).unwrap_or_else(|flaw| {
         context.observer.emit(Observation::NoVerdict {
@@ -180,6 +186,15 @@ async fn send(
             let next = next(&settings, call, decision);
             recorder::unconfirmed(context, call, next, outcome, evidence, took).await
         }
+    }
+}
+
+/// It was claimed, and is not sent now.
+fn not_now(call: &Claimed, delay: Duration) -> Next {
+    if call.in_doubt {
+        Next::Resend(delay)
+    } else {
+        Next::Retry(delay)
     }
 }
 

@@ -269,7 +269,9 @@ impl Context {
     pub(crate) fn sleeps_on(&self, poll: Duration) -> bool {
         let now = Instant::now();
         let mark = self.sleep();
-        let left = mark.until.and_then(|until| until.checked_duration_since(now));
+        let left = mark
+            .until
+            .and_then(|until| until.checked_duration_since(now));
         // One that has run out is set by the dispatcher, which looks for work once more then.
         left.is_some_and(|left| left < poll * 3)
             && mark.wanted.is_some_and(|at| now - at < poll * 2)

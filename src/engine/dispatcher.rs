@@ -16,6 +16,7 @@ use super::{
     driver::backoff,
     lane::{Lane, Slot},
     lease::BootTime,
+    marks::Marks,
 };
 use crate::{
     domain::call::Claimed,
@@ -52,6 +53,7 @@ pub(super) fn spawn(tasks: &Tasks, context: &Shared, attempts: &Tasks, stop: &St
         last_work: Instant::now(),
         failures: 0,
         spare: 0,
+        marks: Marks::default(),
     };
     let claiming = stop.claiming.clone();
     let stopped = claiming.clone();
@@ -108,6 +110,7 @@ struct Dispatcher {
     failures: u32,
     /// So many calls more are looked at, after a round that had to put some off.
     spare: u32,
+    marks: Marks,
 }
 
 impl Dispatcher {
@@ -118,13 +121,14 @@ impl Dispatcher {
             // The lease does not run, or the database is another: the loops that know will say so.
             return poll;
         }
-        let (wants, look_again) = self.wants();
+        let from_head = self.marks.is_head_due(Instant::now());
+        let (wants, look_again) = self.wants(from_head);
         if wants.is_empty() && self.context.claims_work.load(Ordering::SeqCst) {
             // All slots are taken, or no leaf may be tried: a free slot or the time wakes it. Only one that
             // does not know whether claiming works asks all the same: it may have no share for long.
             return sooner(poll, look_again);
         }
-        let claimed = self.claim(&wants).await;
+        let claimed = self.claim(&wants, from_head).await;
         for want in &wants {
             let lane = self.context.lanes.get(&want.leaf);
             if lane.is_some_and(|lane| lane.round_over()) {
@@ -164,13 +168,19 @@ impl Dispatcher {
     }
 
     /// What each lane can take, and when one that can't is to be looked at again.
-    fn wants(&self) -> (Vec<Want>, Option<Instant>) {
+    fn wants(&self, from_head: bool) -> (Vec<Want>, Option<Instant>) {
         let now = Instant::now();
         let mut look_again: Option<Instant> = None;
         let mut wants = Vec::new();
         for lane in self.context.lanes.all() {
             match lane.want(now) {
-                Ok(want) => wants.push(want),
+                Ok(want) if from_head => wants.push(want),
+                // The oldest of all priorities are looked for from the head.
+                Ok(want) => wants.push(Want {
+                    aged: 0,
+                    from: self.marks.of(&want.leaf),
+                    ..want
+                }),
                 Err(Some(at)) => {
                     look_again = Some(look_again.map_or(at, |earlier| earlier.min(at)));
                 }
@@ -181,12 +191,15 @@ impl Dispatcher {
     }
 
     /// One round of claiming.
-    async fn claim(&self, wants: &[Want]) -> Result<Round, StoreError> {
+    async fn claim(&mut self, wants: &[Want], from_head: bool) -> Result<Round, StoreError> {
         let started = Instant::now();
         // Before the claim: whoever took over what it took, did so after a gap that ends this term.
         let term = self.context.lease.term();
         let claimed = BootTime::now();
         let claims = self.claim_together(wants).await?;
+        let now = Instant::now();
+        self.marks
+            .claimed(from_head, &claims, now.duration_since(started), now);
         let taken = claims.claimed.len();
         self.context.observer.emit(Observation::Claimed {
             calls: taken,
@@ -270,6 +283,7 @@ impl Dispatcher {
             match self.claim_round(&[one]).await {
                 Ok(claims) => {
                     all.put_off += claims.put_off;
+                    all.reached.extend(claims.reached);
                     all.claimed.extend(claims.claimed);
                 }
                 Err(error) if error.is_contention() => self.context.failed(&error),

@@ -252,8 +252,7 @@ impl Heartbeat {
                 .map(|rate| if now == 0 { 0.0 } else { rate / of });
             let grew = now > lane.share();
             lane.set_share(now, rate);
-            // A claim under way still counts with the share that it began with.
-            within &= lane.taken() <= now;
+            within &= lane.in_flight() <= now;
             let metrics = context.observer.metrics();
             metrics
                 .concurrency_limit

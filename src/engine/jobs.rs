@@ -28,7 +28,7 @@ impl Pass for Jobs {
     const NAME: &'static str = "jobs";
 
     async fn pass(&mut self, context: &Shared) -> Result<More, StoreError> {
-        let Steps { taken, left } = context.store.work_on_jobs().await?;
+        let Steps { taken, left } = context.store.planning().work_on_jobs().await?;
         for (job, flaw) in &left {
             if !self.left.contains(job) {
                 tracing::warn!(job.id = job, "job {job} is left to other instances: {flaw}");

@@ -202,6 +202,7 @@ mod tests {
             leaf: "pay".into(),
             key: "k".into(),
             attempt: 2,
+            generation: 1,
             status: 201,
             headers: "{}".into(),
             body: None,

@@ -11,10 +11,12 @@ use std::{
 };
 
 use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
 
 use super::{
     breaker::{Breaker, Change, Kept, Permit},
     context::Nudges,
+    places::Places,
     rate::Bucket,
 };
 use crate::{
@@ -23,7 +25,7 @@ use crate::{
     leaf::{LeafClient, LeafClientError},
     metrics::UNKNOWN,
     shutdown::Nudge,
-    store::claim::Want,
+    store::claim::{Start, Want},
 };
 
 /// At least each eighth claimed call of a leaf is its oldest, whatever its priority.
@@ -34,8 +36,8 @@ const AGED_EACH: u32 = 8;
 pub(crate) struct Lane {
     pub(crate) name: String,
     settings: RwLock<Arc<Settings>>,
-    in_flight: AtomicU32,
-    share: AtomicU32,
+    /// Calls that are claimed and not recorded yet.
+    claimed: AtomicU32,
     /// The last claim took all that it could: a slot that becomes free is to be filled at once.
     backlog: AtomicBool,
     state: Mutex<State>,
@@ -54,14 +56,9 @@ struct State {
     bucket: Bucket,
     rate_limited: bool,
     since_aged: u32,
-    /// Slots that a claim under way may fill.
+    /// So many a claim under way may take.
     reserved: u32,
-    /// Probes among what is in flight.
-    probes: u32,
-    /// A call in doubt found no slot for its probe: the next claim leaves one.
-    probe_waits: bool,
-    /// The last slot was taken by a probe.
-    probed_last: bool,
+    places: Places,
 }
 
 /// What an instance publishes of a lane.
@@ -79,8 +76,7 @@ impl Lane {
         Self {
             name,
             settings: RwLock::new(Arc::new(settings)),
-            in_flight: AtomicU32::new(0),
-            share: AtomicU32::new(0),
+            claimed: AtomicU32::new(0),
             backlog: AtomicBool::new(false),
             state: Mutex::new(State {
                 breaker: Breaker::default(),
@@ -88,9 +84,7 @@ impl Lane {
                 rate_limited: false,
                 since_aged: 0,
                 reserved: 0,
-                probes: 0,
-                probe_waits: false,
-                probed_last: false,
+                places: Places::default(),
             }),
         }
     }
@@ -103,34 +97,31 @@ impl Lane {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Requests under way.
     pub(crate) fn in_flight(&self) -> u32 {
-        self.in_flight.load(Ordering::SeqCst)
-    }
-
-    /// What is under way, and what a claim under way may add.
-    pub(crate) fn taken(&self) -> u32 {
-        self.in_flight() + self.state().reserved
+        self.state().places.taken()
     }
 
     pub(crate) fn share(&self) -> u32 {
-        self.share.load(Ordering::SeqCst)
+        self.state().places.share()
     }
 
     /// Sets this instance's share of the leaf's limits.
     pub(crate) fn set_share(&self, concurrency: u32, rate: Option<f64>) {
-        self.share.store(concurrency, Ordering::SeqCst);
+        let mut state = self.state();
+        state.places.set_share(concurrency);
         if let Some(rate) = rate {
-            self.state().bucket.set_rate(rate, Instant::now());
+            state.bucket.set_rate(rate, Instant::now());
         }
     }
 
-    /// What it can take now, or when to look again. The slots are kept for the claim until [`Self::round_over`].
+    /// What it can take now, or when to look again. Its tokens are kept for the claim until [`Self::round_over`].
     pub(crate) fn want(&self, now: Instant) -> Result<Want, Option<Instant>> {
         let mut state = self.state();
         let want = self.look(&mut state, now);
         match &want {
             Ok(want) => state.reserved = want.slots,
-            // Nobody has looked what waits: the next slot that becomes free is to be offered.
+            // Nobody has looked what waits: the next place that becomes free is to be offered.
             Err(None) => self.backlog.store(true, Ordering::SeqCst),
             Err(Some(_)) => {}
         }
@@ -145,17 +136,15 @@ impl Lane {
     fn look(&self, state: &mut State, now: Instant) -> Result<Want, Option<Instant>> {
         let settings = self.settings();
         let leaf = &settings.leaf;
-        let mut free = self.share().saturating_sub(self.in_flight());
-        // Where both calls and probes wait, a single slot is taken in turns.
-        let left = u32::from(state.probe_waits && !(self.share() == 1 && state.probed_last));
-        free = free.saturating_sub(left);
+        let free = state.places.free();
         let mut slots = match state.breaker.permit(now) {
-            Permit::All => free,
+            Permit::All => self.room(&mut state.places, now),
             Permit::One => free.min(1),
             Permit::None(until) => return Err(Some(until)),
         };
         state.rate_limited = false;
         if leaf.rate.is_some() {
+            let left = state.places.left_for_probe();
             let tokens = state.bucket.available(now).saturating_sub(left);
             state.rate_limited = tokens < slots;
             slots = slots.min(tokens);
@@ -184,56 +173,86 @@ impl Lane {
                 .idempotency
                 .as_ref()
                 .is_some_and(|dialect| dialect.replays == Replays::All),
+            from: Start::default(),
         })
     }
 
-    /// A place for a probe with that credential, where one is free and breaker and rate allow it. While calls
-    /// wait too, probes leave them half of the share, and take turns with them for a single slot.
-    pub(crate) fn take_probe_slot(
+    /// How many calls are worth claiming: for places that are free, and to wait for those that soon will be. As
+    /// many again may wait for their record; then work stops instead of piling up.
+    fn room(&self, places: &mut Places, now: Instant) -> u32 {
+        let (free, ahead, queued) = (places.free(), places.ahead(now), places.queued());
+        if queued > 0 && !places.runs_dry() {
+            return 0;
+        }
+        let limit = 2 * (places.share() + ahead);
+        let unclaimed = limit.saturating_sub(self.claimed.load(Ordering::SeqCst));
+        (free + ahead).saturating_sub(queued).min(unclaimed)
+    }
+
+    /// A place for the request of a claimed call. `None` where none became free within `patience`, or before
+    /// `stopped`.
+    pub(crate) async fn place(
+        self: &Arc<Self>,
+        nudges: &Nudges,
+        patience: Duration,
+        stopped: &CancellationToken,
+    ) -> Option<Place> {
+        let entered = self.state().places.enter();
+        if let Some(mut turn) = entered {
+            let heard = tokio::select! {
+                heard = tokio::time::timeout(patience, &mut turn) => heard.is_ok(),
+                () = stopped.cancelled() => false,
+            };
+            // It may have been given one meanwhile.
+            turn.close();
+            if !heard && turn.try_recv().is_err() {
+                return None;
+            }
+        }
+        Some(Place::new(self, nudges, false))
+    }
+
+    /// A place for a probe with that credential, where one is free and breaker and rate allow it.
+    pub(crate) fn take_probe_place(
         self: &Arc<Self>,
         credential: &str,
         nudges: &Nudges,
-    ) -> Option<Slot> {
+    ) -> Option<Place> {
         let mut state = self.state();
         let now = Instant::now();
         let settings = self.settings();
-        let free = self.share() > self.in_flight() + state.reserved;
-        let turn = !self.has_backlog()
-            || if self.share() > 1 {
-                state.probes < self.share() / 2
-            } else {
-                !state.probed_last
-            };
+        let room = state.places.has_room_for_probe(self.has_backlog());
         let rated = settings.leaf.rate.is_some();
-        if !free || !turn || (rated && state.bucket.available(now) <= state.reserved) {
-            // A breaker keeps both back, and a claim must not wait for a probe that can't go either.
-            state.probe_waits = !matches!(state.breaker.permit(now), Permit::None(_));
+        if !room || (rated && state.bucket.available(now) <= state.reserved) {
+            // A breaker keeps both back, and a call must not wait for a probe that can't go either.
+            let may_go = !matches!(state.breaker.permit(now), Permit::None(_));
+            state.places.keep_for_probe(may_go);
             return None;
         }
-        state.probe_waits = false;
         let timeout = settings.leaf.timeout;
-        state.breaker.admit(credential, now, timeout).ok()?;
+        if state.breaker.admit(credential, now, timeout).is_err() {
+            state.places.keep_for_probe(false);
+            return None;
+        }
         if rated {
             state.bucket.take(1);
         }
-        state.probes += 1;
-        state.probed_last = true;
+        state.places.enter_as_probe();
         drop(state);
-        Some(Slot::new(self, nudges, true))
+        Some(Place::new(self, nudges, true))
     }
 
-    /// A round of claiming is over: what it took has its slots. Says whether a probe waits for one.
+    /// A round of claiming is over. Says whether a probe waits for a place.
     pub(crate) fn round_over(&self) -> bool {
         let mut state = self.state();
         state.reserved = 0;
-        state.probe_waits
+        state.places.probe_waits()
     }
 
     /// So many of the wanted calls were claimed.
     pub(crate) fn claimed(&self, want: &Want, calls: u32) {
         self.backlog.store(calls >= want.slots, Ordering::SeqCst);
         let mut state = self.state();
-        state.probed_last = false;
         if self.settings().leaf.rate.is_some() {
             state.bucket.take(calls);
         }
@@ -289,23 +308,43 @@ impl Lane {
     }
 }
 
-/// A place for one call under way, or for a probe. Given back when dropped, so a panic costs no place.
+/// A claimed call, until it is recorded. Given back when dropped, so a panic costs nothing.
 #[derive(Debug)]
 pub(crate) struct Slot {
+    lane: Arc<Lane>,
+    freed: Nudge,
+}
+
+impl Slot {
+    pub(crate) fn take(lane: &Arc<Lane>, nudges: &Nudges) -> Self {
+        lane.claimed.fetch_add(1, Ordering::SeqCst);
+        Self {
+            lane: Arc::clone(lane),
+            freed: nudges.slot.clone(),
+        }
+    }
+}
+
+impl Drop for Slot {
+    fn drop(&mut self) {
+        self.lane.claimed.fetch_sub(1, Ordering::SeqCst);
+        if self.lane.has_backlog() && self.lane.state().places.runs_dry() {
+            self.freed.give();
+        }
+    }
+}
+
+/// A request under way, of a call or of a probe: one of the leaf's concurrency. Given back when dropped.
+#[derive(Debug)]
+pub(crate) struct Place {
     lane: Arc<Lane>,
     probe: bool,
     freed: Nudge,
     probe_may_go: Nudge,
 }
 
-impl Slot {
-    /// For a claimed call.
-    pub(crate) fn take(lane: &Arc<Lane>, nudges: &Nudges) -> Self {
-        Self::new(lane, nudges, false)
-    }
-
+impl Place {
     fn new(lane: &Arc<Lane>, nudges: &Nudges, probe: bool) -> Self {
-        lane.in_flight.fetch_add(1, Ordering::SeqCst);
         Self {
             lane: Arc::clone(lane),
             probe,
@@ -315,18 +354,14 @@ impl Slot {
     }
 }
 
-impl Drop for Slot {
+impl Drop for Place {
     fn drop(&mut self) {
         let mut state = self.lane.state();
-        if self.probe {
-            state.probes = state.probes.saturating_sub(1);
-        }
-        self.lane.in_flight.fetch_sub(1, Ordering::SeqCst);
-        if state.probe_waits {
+        state.places.leave(self.probe);
+        if state.places.probe_waits() {
             self.probe_may_go.give();
         }
-        drop(state);
-        if self.lane.has_backlog() {
+        if self.lane.has_backlog() && state.places.runs_dry() {
             self.freed.give();
         }
     }

@@ -50,7 +50,10 @@ impl Pass for Lookout {
             return Ok(More::Later);
         }
         let leaves = context.lanes.names();
-        let (asked, sleep) = (Instant::now(), context.sleeps_on(poll).then(|| poll * SLEEP));
+        let (asked, sleep) = (
+            Instant::now(),
+            context.sleeps_on(poll).then(|| poll * SLEEP),
+        );
         let mut look = pin!(context.store.look_around(&leaves, sleep));
         let seen = loop {
             match timeout(poll, &mut look).await {

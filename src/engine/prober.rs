@@ -4,7 +4,7 @@
 //! idempotent, the same request is the question. Where there is a probe, the leaf is asked: found is adopted
 //! as the confirmation, absent is believed once the attempt has settled. Else somebody has to say.
 //!
-//! A probe takes one of the leaf's slots and waits behind its breaker, like an attempt. It changes nothing at
+//! A probe takes one of the leaf's places and waits behind its breaker, like an attempt. It changes nothing at
 //! the leaf, so it may be lost with its process: its call becomes due again.
 
 use std::{sync::Arc, time::Duration};
@@ -15,7 +15,7 @@ use super::{
     ask::{Question, ask},
     context::Shared,
     driver::{self, More, Pass},
-    lane::{Lane, Slot},
+    lane::{Lane, Place},
 };
 use crate::{
     config::Replays,
@@ -64,10 +64,10 @@ impl Pass for Prober {
             }
         }
         let doubts = context.store.doubts(&scopes).await?;
-        let mut slots = Vec::new();
+        let mut places = Vec::new();
         let decided: Vec<(&DoubtRow, Settle)> = doubts
             .iter()
-            .filter_map(|doubt| Some((doubt, settle(context, doubt, &mut slots)?)))
+            .filter_map(|doubt| Some((doubt, settle(context, doubt, &mut places)?)))
             .collect();
         if decided.is_empty() {
             return Ok(More::Later);
@@ -82,7 +82,7 @@ impl Pass for Prober {
                 None => {}
             }
         }
-        self.ask(context, asked, slots).await?;
+        self.ask(context, asked, places).await?;
         let progress = !settled.is_empty();
         Ok(if progress { More::Now } else { More::Later })
     }
@@ -94,7 +94,7 @@ impl Prober {
         &self,
         context: &Shared,
         doubts: Vec<DoubtRow>,
-        mut slots: Vec<(i64, Arc<Lane>, Slot)>,
+        mut places: Vec<(i64, Arc<Lane>, Place)>,
     ) -> Result<(), StoreError> {
         if doubts.is_empty() {
             return Ok(());
@@ -103,15 +103,15 @@ impl Prober {
         let calls = context.store.asked_calls(&ids).await?;
         for call in calls {
             let doubt = doubts.iter().find(|doubt| doubt.call == call.call);
-            let slot = slots.iter().position(|(id, ..)| *id == call.call);
-            if let (Some(doubt), Some(at)) = (doubt, slot) {
-                let (_, lane, slot) = slots.swap_remove(at);
+            let place = places.iter().position(|(id, ..)| *id == call.call);
+            if let (Some(doubt), Some(at)) = (doubt, place) {
+                let (_, lane, place) = places.swap_remove(at);
                 let question = Question {
                     doubt: doubt.clone(),
                     call,
                 };
                 self.attempts
-                    .spawn("probe", ask(context.clone(), lane, question, slot));
+                    .spawn("probe", ask(context.clone(), lane, question, place));
             }
         }
         Ok(())
@@ -128,11 +128,11 @@ fn scope(lane: &Lane) -> Scope {
 }
 
 /// The way out of one doubt; `None` where its leaf has gone from the configuration, or where it must be asked
-/// and there is no slot: it stays due.
+/// and there is no place: it stays due.
 fn settle(
     context: &Shared,
     doubt: &DoubtRow,
-    slots: &mut Vec<(i64, Arc<Lane>, Slot)>,
+    places: &mut Vec<(i64, Arc<Lane>, Place)>,
 ) -> Option<Settle> {
     let lane = context.lanes.get(&doubt.leaf)?;
     let settings = lane.settings();
@@ -165,8 +165,8 @@ fn settle(
         WayOut::Ask if doubt.paused => None,
         WayOut::Ask => {
             let credential = doubt.credential.as_deref().unwrap_or_default();
-            let slot = lane.take_probe_slot(credential, &context.nudges)?;
-            slots.push((doubt.call, Arc::clone(&lane), slot));
+            let place = lane.take_probe_place(credential, &context.nudges)?;
+            places.push((doubt.call, Arc::clone(&lane), place));
             Some(Settle::Ask(leaf.timeout + RECORDING))
         }
     }

@@ -13,14 +13,16 @@ use super::{
     context::Shared,
     driver::{self, More, Pass, UNTOLD},
 };
-use crate::{
-    observe::Observation,
-    shutdown::Tasks,
-    store::StoreError,
-};
+use crate::{observe::Observation, shutdown::Tasks, store::StoreError};
 
 pub(super) fn spawn(tasks: &Tasks, context: &Shared, until: &CancellationToken) {
-    driver::spawn(tasks, context, Reclaimer, context.nudges.claims.clone(), until);
+    driver::spawn(
+        tasks,
+        context,
+        Reclaimer,
+        context.nudges.claims.clone(),
+        until,
+    );
 }
 
 #[derive(Debug)]

@@ -12,7 +12,7 @@ use std::{
 };
 
 use tokio::{
-    sync::{Mutex, mpsc, oneshot},
+    sync::{Mutex, Semaphore, SemaphorePermit, mpsc, oneshot},
     time::Instant,
 };
 use tokio_util::sync::CancellationToken;
@@ -35,6 +35,9 @@ use crate::{
 
 /// Groups under way at once, each on a connection of its own.
 const WRITERS: usize = 2;
+
+/// A group that takes longer than this waits for somebody else: another one is written beside it.
+const HELD_UP: Duration = Duration::from_millis(20);
 
 /// Calls in one group at most.
 const GROUP_MAX: usize = 512;
@@ -87,6 +90,7 @@ pub(super) async fn confirmed(
         leaf: call.leaf.clone(),
         key: call.key.clone(),
         attempt: call.attempt,
+        generation: call.generation,
         status: answer.status,
         headers: stored_headers(answer.headers),
         body,
@@ -212,27 +216,55 @@ pub(super) fn spawn(
     end: &CancellationToken,
 ) {
     let queue = Arc::new(Mutex::new(recordings));
+    let turn = Arc::new(Semaphore::new(1));
     for _ in 0..WRITERS {
         let (queue, context, end) = (Arc::clone(&queue), context.clone(), end.clone());
+        let turn = Arc::clone(&turn);
         let alone = tasks.clone();
         tasks.spawn_loop("recorder", end.clone(), async move {
             loop {
                 let mut group = Vec::new();
-                let filled = async { queue.lock().await.recv_many(&mut group, GROUP_MAX).await };
+                let filled = fill(&queue, &turn, &mut group);
                 tokio::select! {
                     () = end.cancelled() => {
                         // What nobody could record goes to the journal.
+                        for recording in group {
+                            context.keep_for_journal(recording.entry);
+                        }
                         let mut queue = queue.lock().await;
                         while let Ok(recording) = queue.try_recv() {
                             context.keep_for_journal(recording.entry);
                         }
                         return;
                     }
-                    _ = filled => write(&context, &alone, group, &end).await,
+                    turn = filled => {
+                        write(&context, &alone, group, &end).await;
+                        drop(turn);
+                    }
                 }
             }
         });
     }
+}
+
+/// Waits for something to record, then takes all that is ready.
+///
+/// One large group costs less than two small ones. So while another writer is at it, its end is waited for, and
+/// meanwhile there is more; unless something holds it up.
+async fn fill<'turn>(
+    queue: &Mutex<Recordings>,
+    turn: &'turn Semaphore,
+    group: &mut Vec<Recording>,
+) -> Option<SemaphorePermit<'turn>> {
+    let mut queue = queue.lock().await;
+    queue.recv_many(group, 1).await;
+    let turn = tokio::time::timeout(HELD_UP, turn.acquire()).await;
+    while group.len() < GROUP_MAX
+        && let Ok(recording) = queue.try_recv()
+    {
+        group.push(recording);
+    }
+    turn.ok().and_then(Result::ok)
 }
 
 /// Writes a group: first the confirmations, then the rest.
@@ -424,6 +456,13 @@ async fn write_group(
         }
     }
     let mut outcomes = Vec::with_capacity(group.len());
+    if !confirmations.is_empty() {
+        let recorded = context.store.record_plain(&confirmations).await?;
+        let recorded: HashSet<CallId> = recorded.into_iter().collect();
+        let plain = recorded.iter();
+        outcomes.extend(plain.map(|call| (*call, Recorded::Confirmed(Confirmed::Recorded))));
+        confirmations.retain(|confirmation| !recorded.contains(&confirmation.call));
+    }
     if !confirmations.is_empty() {
         let recorded = context
             .store

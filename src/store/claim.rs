@@ -1,6 +1,6 @@
 //! Claim due calls, with their requests and what stands for them already; give claims back.
 
-use std::time::Duration;
+use std::{collections::BTreeMap, time::Duration};
 
 use tokio_postgres::types::Type;
 use uuid::Uuid;
@@ -13,6 +13,42 @@ use crate::domain::{
 
 /// Claims skip what others lock; only the exclusion of keys can make one wait, for another's claim.
 const LOCK_WAIT: Duration = Duration::from_millis(250);
+
+/// Where a claim begins to look for a leaf's calls: by default at the head.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Start {
+    /// For fresh calls, by priority: behind this one.
+    pub fresh: BTreeMap<i16, CallId>,
+    /// For what has become due: from when on, in seconds since 1970.
+    pub due: f64,
+}
+
+impl Start {
+    /// Begins behind what was reached.
+    pub fn advance(&mut self, reached: &Self) {
+        for (priority, call) in &reached.fresh {
+            let mark = self.fresh.entry(*priority).or_default();
+            *mark = (*mark).max(*call);
+        }
+        self.due = self.due.max(reached.due);
+    }
+
+    /// Array literals of the spans to be looked at: behind a priority and a call id, below a priority. They leave out
+    /// nothing but what lies before a mark.
+    fn spans(&self) -> [String; 3] {
+        let head = (i32::from(i16::MIN), 0);
+        let marks = self.fresh.iter().map(|(p, call)| (i32::from(*p), *call));
+        let starts: Vec<(i32, CallId)> = std::iter::once(head).chain(marks).collect();
+        let ends = starts.iter().skip(1).map(|(priority, _)| *priority);
+        let ends: Vec<i32> = ends.chain([i32::from(i16::MAX) + 1]).collect();
+        let literal = |items: Vec<String>| format!("{{{}}}", items.join(","));
+        [
+            literal(starts.iter().map(|(p, _)| p.to_string()).collect()),
+            literal(starts.iter().map(|(_, call)| call.to_string()).collect()),
+            literal(ends.iter().map(ToString::to_string).collect()),
+        ]
+    }
+}
 
 /// What one leaf can take now.
 #[derive(Debug, Clone, PartialEq)]
@@ -35,6 +71,8 @@ pub struct Want {
     pub idempotency: Option<(String, IdempotencyFormat)>,
     /// To a key that it has refused, the leaf gives that answer again.
     pub replays_refusals: bool,
+    /// Where to look.
+    pub from: Start,
 }
 
 /// What a round of claiming took.
@@ -44,6 +82,10 @@ pub struct Claims {
     pub claimed: Vec<Claimed>,
     /// Calls that were found due but can't be sent now, and were moved out of the way.
     pub put_off: u64,
+    /// How far it came, by leaf.
+    pub reached: BTreeMap<String, Start>,
+    /// How long it took to find and lock fresh calls, where there were any.
+    pub looked_for: Option<Duration>,
 }
 
 impl Store {
@@ -81,53 +123,63 @@ impl Store {
             .iter()
             .map(|want| serde_json::Value::from(want.credentials.clone()).to_string())
             .collect();
+        let spans: Vec<[String; 3]> = wants.iter().map(|want| want.from.spans()).collect();
+        let [behind_priorities, behind_calls, below] = [0, 1, 2].map(|at| {
+            spans
+                .iter()
+                .map(|span| span[at].as_str())
+                .collect::<Vec<_>>()
+        });
+        let due_from: Vec<f64> = wants.iter().map(|want| want.from.due).collect();
+        let replaying = wants.iter().filter(|want| want.replays_refusals);
+        let replaying: Vec<&str> = replaying.map(|want| want.leaf.as_str()).collect();
         // Asked for nothing, it takes nothing: that is no step of a call's way.
         let operation = if wants.is_empty() {
             "see whether claiming works"
         } else {
             OPERATION
         };
-        let transaction = self.begin(operation).await?;
-        let rows = transaction
-            .first(
+        let (rows, requests) = self
+            .write_both(
+                operation,
                 LOCK_WAIT,
-                include_str!("../../sql/queries/claim.sql"),
-                &[
-                    (&instance, Type::UUID),
-                    (&round, Type::INT8),
-                    (&leaves, Type::TEXT_ARRAY),
-                    (&slots, Type::INT4_ARRAY),
-                    (&timeouts, Type::FLOAT8_ARRAY),
-                    (&give_ups, Type::FLOAT8_ARRAY),
-                    (&windows, Type::FLOAT8_ARRAY),
-                    (&aged, Type::INT4_ARRAY),
-                    (&credentials, Type::TEXT_ARRAY),
-                    (&put_off.as_secs_f64(), Type::FLOAT8),
-                    (&int4(spare), Type::INT4),
-                ],
+                (
+                    include_str!("../../sql/queries/claim.sql"),
+                    &[
+                        (&instance, Type::UUID),
+                        (&round, Type::INT8),
+                        (&leaves, Type::TEXT_ARRAY),
+                        (&slots, Type::INT4_ARRAY),
+                        (&timeouts, Type::FLOAT8_ARRAY),
+                        (&give_ups, Type::FLOAT8_ARRAY),
+                        (&windows, Type::FLOAT8_ARRAY),
+                        (&aged, Type::INT4_ARRAY),
+                        (&credentials, Type::TEXT_ARRAY),
+                        (&put_off.as_secs_f64(), Type::FLOAT8),
+                        (&int4(spare), Type::INT4),
+                        (&behind_priorities, Type::TEXT_ARRAY),
+                        (&behind_calls, Type::TEXT_ARRAY),
+                        (&below, Type::TEXT_ARRAY),
+                        (&due_from, Type::FLOAT8_ARRAY),
+                    ],
+                ),
+                (
+                    include_str!("../../sql/queries/prior.sql"),
+                    &[(&replaying, Type::TEXT_ARRAY)],
+                ),
             )
             .await?;
         let mut claims = Claims::default();
-        let mut ids = Vec::with_capacity(rows.len());
         for row in &rows {
             claims.put_off = column::<i64>(OPERATION, row, "put_off")?.unsigned_abs();
+            claims.looked_for = column::<Option<f64>>(OPERATION, row, "looked_for")?.map(seconds);
             if let Some(id) = column::<Option<CallId>>(OPERATION, row, "call_id")? {
-                ids.push(id);
-                claims.claimed.push(claimed(OPERATION, row, id, round)?);
+                let call = claimed(OPERATION, row, id, round)?;
+                let reached = claims.reached.entry(call.leaf.clone()).or_default();
+                reached.advance(&found_at(OPERATION, row, id)?);
+                claims.claimed.push(call);
             }
         }
-        if ids.is_empty() {
-            transaction.commit().await?;
-            return Ok(claims);
-        }
-        let replaying = wants.iter().filter(|want| want.replays_refusals);
-        let replaying: Vec<&str> = replaying.map(|want| want.leaf.as_str()).collect();
-        let requests = transaction
-            .last(
-                include_str!("../../sql/queries/prior.sql"),
-                &[(&ids, Type::INT8_ARRAY), (&replaying, Type::TEXT_ARRAY)],
-            )
-            .await?;
         for row in &requests {
             let id: CallId = column(OPERATION, row, "id")?;
             if let Some(call) = claims.claimed.iter_mut().find(|call| call.id == id) {
@@ -167,6 +219,21 @@ impl Store {
             .map(|row| column(OPERATION, row, "call_id"))
             .collect()
     }
+}
+
+/// Where in its index the claim has found a call.
+fn found_at(operation: &'static str, row: &Row, id: CallId) -> Result<Start, StoreError> {
+    const FRESH: i32 = 1;
+    const DUE: i32 = 2;
+    let mut start = Start::default();
+    match column::<i32>(operation, row, "kind")? {
+        FRESH => {
+            start.fresh.insert(column(operation, row, "priority")?, id);
+        }
+        DUE => start.due = column(operation, row, "due")?,
+        _ => {}
+    }
+    Ok(start)
 }
 
 /// What the claim itself says of a call; [`complete`] adds what the outbox and the result table say.
@@ -243,7 +310,7 @@ fn complete(
 fn request(row: &Row, idempotency: Option<(String, String)>) -> Result<Request, StoreError> {
     const OPERATION: &str = "read the request";
     let headers: &str = column(OPERATION, row, "headers")?;
-    let headers: std::collections::BTreeMap<String, String> = serde_json::from_str(headers)
+    let headers: BTreeMap<String, String> = serde_json::from_str(headers)
         .map_err(|error| StoreError::other(OPERATION, format!("headers: {error}")))?;
     let body: Option<&str> = column(OPERATION, row, "body")?;
     let body_raw: Option<&[u8]> = column(OPERATION, row, "body_raw")?;

@@ -19,7 +19,7 @@ pub(super) enum Cause {
     NoConnection {
         /// As [`super::connect::Connect`] shows itself: without the password.
         to: Arc<str>,
-        source: Box<deadpool_postgres::PoolError>,
+        source: Box<super::pool::PoolError>,
     },
     #[error("failed")]
     Statement(#[source] tokio_postgres::Error),
@@ -78,7 +78,7 @@ impl StoreError {
     pub(super) fn no_connection(
         operation: &'static str,
         to: Arc<str>,
-        error: deadpool_postgres::PoolError,
+        error: super::pool::PoolError,
     ) -> Self {
         Self {
             operation,
@@ -122,7 +122,7 @@ impl StoreError {
     pub fn refused_connection(&self) -> Option<&SqlState> {
         match &self.cause {
             Cause::NoConnection { source, .. } => match source.as_ref() {
-                deadpool_postgres::PoolError::Backend(error) => error.code(),
+                super::pool::PoolError::Backend(error) => error.code(),
                 _ => None,
             },
             Cause::Statement(_) | Cause::Row { .. } | Cause::Other(_) => None,

@@ -1,9 +1,9 @@
 //! PostgreSQL: the only module that says SQL. It knows rows, not policy.
 //!
-//! Each statement is a file of `sql/queries` and one function here. Statements are typed and unnamed: a
-//! transaction pooler hands named ones to the wrong process (PostgreSQL 15, chapter 55.2.3, and PgBouncer's
-//! own documentation). Writes run in one pipelined round trip `BEGIN … COMMIT` that sets what it needs
-//! `LOCAL`ly: READ COMMITTED whatever the role's default is, `synchronous_commit` on, time limits.
+//! Each statement is a file of `sql/queries` and one function here. What the loops run again and again is prepared
+//! where that is safe ([`pool`]), and planned once whatever its parameters and however empty its tables were;
+//! else statements are typed and unnamed. Writes run in one pipelined round trip `BEGIN … COMMIT` that sets what it
+//! needs `LOCAL`ly: READ COMMITTED whatever the role's default is, `synchronous_commit` on, time limits.
 //!
 //! A connection goes back to the pool only after its work came to an end. One that was dropped in the
 //! middle, or that answered like a standby or a dying server, is closed.
@@ -19,6 +19,7 @@ pub mod migrate;
 pub mod operator;
 pub mod order;
 pub mod origin;
+mod pool;
 pub mod probe;
 pub mod record;
 mod refusal;
@@ -29,21 +30,15 @@ pub mod wakeup;
 
 use std::{sync::Arc, time::Duration};
 
-use deadpool_postgres::{Manager, ManagerConfig, Object, Pool, RecyclingMethod, Runtime};
-use tokio_postgres::{
-    Row,
-    error::SqlState,
-    types::{ToSql, Type},
-};
+use tokio_postgres::{Client, Row, Statement, error::SqlState};
 
 pub use error::StoreError;
+pub(crate) use pool::Param;
 
 use connect::Connect;
+use pool::{Connection, Object, Pool};
 
 use crate::{domain::trace::Trace, step::reached};
-
-/// How long a connection may take to come about or to become free.
-const CONNECTION_WAIT: Duration = Duration::from_secs(5);
 
 /// A statement that takes longer than this is given up; none of them should take a tenth of it.
 const STATEMENT_LIMIT: Duration = Duration::from_secs(20);
@@ -56,15 +51,16 @@ const PAUSE_LIMIT: Duration = Duration::from_secs(5);
 /// stands in between (a pooler, a mesh) may keep it open for as long as it likes.
 const REPLY_LIMIT: Duration = Duration::from_secs(25);
 
-/// A parameter with its type: no look-up of types, no named statement.
-pub(crate) type Param<'a> = (&'a (dyn ToSql + Sync), Type);
-
-/// The session is of no more use: a standby, a server that shuts down, a broken connection.
+/// The session is of no more use: a standby, a server that shuts down, a broken connection, what it has prepared
+/// is outdated or not there.
 fn is_fatal(error: &tokio_postgres::Error) -> bool {
     error.is_closed()
         || error.code().is_none()
         || error.code().is_some_and(|code| {
             *code == SqlState::READ_ONLY_SQL_TRANSACTION
+                || *code == SqlState::FEATURE_NOT_SUPPORTED
+                || *code == SqlState::INVALID_SQL_STATEMENT_NAME
+                || *code == SqlState::DUPLICATE_PSTATEMENT
                 || code.code().starts_with("57P")
                 || code.code().starts_with("08")
         })
@@ -76,19 +72,79 @@ pub struct Store {
     pool: Pool,
     /// Where it leads, without the password.
     to: Arc<str>,
+    /// Statements are prepared and keep their plans.
+    preparing: bool,
 }
 
 /// A borrowed connection that is closed unless its work is declared to be at its end.
 struct Session {
     client: Option<Object>,
+    preparing: bool,
     finished: bool,
 }
 
 impl Session {
-    fn client(&self) -> &Object {
+    fn connection(&self) -> &Connection {
         self.client
             .as_ref()
             .expect("a session holds its connection until it is dropped")
+    }
+
+    fn client(&self) -> &Client {
+        self.connection().client()
+    }
+
+    /// The statement's name on this connection, where it is to have one.
+    async fn named(
+        &self,
+        operation: &'static str,
+        sql: &'static str,
+        params: &[Param<'_>],
+    ) -> Result<Option<Statement>, StoreError> {
+        if !self.preparing {
+            return Ok(None);
+        }
+        let prepared = in_time(operation, self.connection().prepared(sql, params)).await?;
+        prepared.map_err(|error| StoreError::statement(operation, error))
+    }
+
+    /// How its transactions that write begin.
+    fn begin(&self, lock_wait: Duration) -> String {
+        begin(lock_wait, self.preparing)
+    }
+
+    /// What a statement failed by: the connection is of use for another one only where the transaction is over.
+    fn failed(
+        self,
+        operation: &'static str,
+        error: tokio_postgres::Error,
+        over: bool,
+    ) -> StoreError {
+        if let Some(pool) = self.client.as_ref().and_then(Object::pool) {
+            pool.manager().heed(&error);
+        }
+        if over && !is_fatal(&error) {
+            self.finish();
+        }
+        StoreError::statement(operation, error)
+    }
+
+    /// What a transaction came to whose COMMIT was sent with its statements: behind a failed one it has rolled back.
+    fn ended<T>(
+        self,
+        operation: &'static str,
+        done: Result<T, tokio_postgres::Error>,
+        ended: Result<(), tokio_postgres::Error>,
+    ) -> Result<T, StoreError> {
+        match (done, ended) {
+            (Ok(done), Ok(())) => {
+                reached(operation, "done");
+                self.finish();
+                Ok(done)
+            }
+            (Err(error), ended) => Err(self.failed(operation, error, ended.is_ok())),
+            (Ok(_), Err(error)) => Err(self.failed(operation, error, false)),
+        }
     }
 
     fn finish(mut self) {
@@ -112,29 +168,38 @@ impl Store {
     /// The pool's settings are refused.
     pub fn new(connect: Connect, size: usize) -> Result<Self, StoreError> {
         let to = connect.to_string().into();
-        let manager = Manager::from_config(
-            connect.config,
-            connect.tls,
-            // A look at the socket costs nothing; a half-open one is found by tcp_user_timeout.
-            ManagerConfig {
-                recycling_method: RecyclingMethod::Fast,
-            },
-        );
-        let pool = Pool::builder(manager)
-            .max_size(size)
-            .runtime(Runtime::Tokio1)
-            .wait_timeout(Some(CONNECTION_WAIT))
-            .create_timeout(Some(CONNECTION_WAIT))
-            .recycle_timeout(Some(CONNECTION_WAIT))
-            .build()
+        let pool = pool::pool(connect, size)
             .map_err(|error| StoreError::other("build the connection pool", error.to_string()))?;
-        Ok(Self { pool, to })
+        Ok(Self {
+            pool,
+            to,
+            preparing: false,
+        })
+    }
+
+    /// For statements that run again and again, by parameters that ask for no other plan.
+    #[must_use]
+    pub fn preparing(self) -> Self {
+        Self {
+            preparing: true,
+            ..self
+        }
+    }
+
+    /// For statements whose plan depends on their parameters.
+    #[must_use]
+    pub(crate) fn planning(&self) -> Self {
+        Self {
+            preparing: false,
+            ..self.clone()
+        }
     }
 
     async fn session(&self, operation: &'static str) -> Result<Session, StoreError> {
         match self.pool.get().await {
             Ok(client) => Ok(Session {
                 client: Some(client),
+                preparing: self.preparing,
                 finished: false,
             }),
             Err(error) => Err(StoreError::no_connection(
@@ -174,7 +239,7 @@ impl Store {
                 session.finish();
                 Ok(rows)
             }
-            Err(error) => Err(failed(operation, session, error)),
+            Err(error) => Err(session.failed(operation, error, true)),
         }
     }
 
@@ -186,26 +251,56 @@ impl Store {
         &self,
         operation: &'static str,
         lock_wait: Duration,
-        sql: &str,
+        sql: &'static str,
         params: &[Param<'_>],
     ) -> Result<Vec<Row>, StoreError> {
-        let transaction = self.begin(operation).await?;
-        let begin = begin(lock_wait);
-        let client = transaction.session.client();
+        let session = self.session(operation).await?;
+        let name = session.named(operation, sql, params).await?;
+        let begin = session.begin(lock_wait);
+        let client = session.client();
         reached(operation, "before");
         // All three are sent before the first is answered: futures run in order until they first wait.
         let replies = async {
             tokio::join!(
                 client.batch_execute(&begin),
-                client.query_typed(sql, params),
+                session.connection().run(name.as_ref(), sql, params),
                 client.batch_execute("COMMIT"),
             )
         };
-        let (begun, rows, committed) = in_time(operation, replies).await?;
-        match begun.and(rows) {
-            Ok(rows) => transaction.committed(committed).map(|()| rows),
-            Err(error) => Err(transaction.failed(error)),
-        }
+        let (begun, rows, ended) = in_time(operation, replies).await?;
+        session.ended(operation, begun.and(rows), ended)
+    }
+
+    /// Two statements in one transaction, each with a snapshot of its own, as [`Self::write`].
+    pub(crate) async fn write_both(
+        &self,
+        operation: &'static str,
+        lock_wait: Duration,
+        (first, first_params): (&'static str, &[Param<'_>]),
+        (second, second_params): (&'static str, &[Param<'_>]),
+    ) -> Result<(Vec<Row>, Vec<Row>), StoreError> {
+        let session = self.session(operation).await?;
+        let names = (
+            session.named(operation, first, first_params).await?,
+            session.named(operation, second, second_params).await?,
+        );
+        let begin = session.begin(lock_wait);
+        let client = session.client();
+        reached(operation, "before");
+        let replies = async {
+            let connection = session.connection();
+            tokio::join!(
+                client.batch_execute(&begin),
+                connection.run(names.0.as_ref(), first, first_params),
+                connection.run(names.1.as_ref(), second, second_params),
+                client.batch_execute("COMMIT"),
+            )
+        };
+        let (begun, first, second, ended) = in_time(operation, replies).await?;
+        let both = begun
+            .and(first)
+            .and_then(|first| second.map(|second| (first, second)));
+        session.ended(operation, both, ended)
     }
 
     async fn begin(&self, operation: &'static str) -> Result<Transaction, StoreError> {
@@ -227,16 +322,16 @@ impl Transaction {
     async fn first(
         &self,
         lock_wait: Duration,
-        sql: &str,
+        sql: &'static str,
         params: &[Param<'_>],
     ) -> Result<Vec<Row>, StoreError> {
-        let begin = begin(lock_wait);
-        let client = self.session.client();
+        let name = self.session.named(self.operation, sql, params).await?;
+        let begin = self.session.begin(lock_wait);
         reached(self.operation, "before");
         let replies = async {
             tokio::join!(
-                client.batch_execute(&begin),
-                client.query_typed(sql, params)
+                self.session.client().batch_execute(&begin),
+                self.session.connection().run(name.as_ref(), sql, params)
             )
         };
         let (begun, rows) = in_time(self.operation, replies).await?;
@@ -247,58 +342,32 @@ impl Transaction {
     }
 
     /// Another statement, with a snapshot of its own (PostgreSQL, chapter 13.2.1).
-    async fn next(&self, sql: &str, params: &[Param<'_>]) -> Result<Vec<Row>, StoreError> {
-        let client = self.session.client();
-        let rows = in_time(self.operation, client.query_typed(sql, params)).await?;
+    async fn next(&self, sql: &'static str, params: &[Param<'_>]) -> Result<Vec<Row>, StoreError> {
+        let name = self.session.named(self.operation, sql, params).await?;
+        let running = self.session.connection().run(name.as_ref(), sql, params);
+        let rows = in_time(self.operation, running).await?;
         reached(self.operation, "next");
         rows.map_err(|error| StoreError::statement(self.operation, error))
     }
 
     /// The last statement, pipelined before COMMIT.
-    async fn last(self, sql: &str, params: &[Param<'_>]) -> Result<Vec<Row>, StoreError> {
-        let client = self.session.client();
+    async fn last(self, sql: &'static str, params: &[Param<'_>]) -> Result<Vec<Row>, StoreError> {
+        let name = self.session.named(self.operation, sql, params).await?;
         let replies = async {
             tokio::join!(
-                client.query_typed(sql, params),
-                client.batch_execute("COMMIT")
+                self.session.connection().run(name.as_ref(), sql, params),
+                self.session.client().batch_execute("COMMIT")
             )
         };
-        let (rows, committed) = in_time(self.operation, replies).await?;
-        match rows {
-            Ok(rows) => self.committed(committed).map(|()| rows),
-            Err(error) => Err(self.failed(error)),
-        }
+        let (rows, ended) = in_time(self.operation, replies).await?;
+        self.session.ended(self.operation, rows, ended)
     }
 
     async fn commit(self) -> Result<(), StoreError> {
         let commit = self.session.client().batch_execute("COMMIT");
-        let committed = in_time(self.operation, commit).await?;
-        self.committed(committed)
+        let ended = in_time(self.operation, commit).await?;
+        self.session.ended(self.operation, Ok(()), ended)
     }
-
-    fn committed(self, reply: Result<(), tokio_postgres::Error>) -> Result<(), StoreError> {
-        match reply {
-            Ok(()) => {
-                reached(self.operation, "done");
-                self.session.finish();
-                Ok(())
-            }
-            Err(error) => Err(self.failed(error)),
-        }
-    }
-
-    /// The COMMIT behind a failed statement has rolled back, unless it was not sent: then the connection
-    /// is closed, which rolls back too.
-    fn failed(self, error: tokio_postgres::Error) -> StoreError {
-        StoreError::statement(self.operation, error)
-    }
-}
-
-fn failed(operation: &'static str, session: Session, error: tokio_postgres::Error) -> StoreError {
-    if !is_fatal(&error) {
-        session.finish();
-    }
-    StoreError::statement(operation, error)
 }
 
 /// Replies, unless they are too long in coming: then nobody knows what was done, as after a broken connection.
@@ -314,11 +383,19 @@ async fn in_time<T>(
 }
 
 /// Without JIT: where the planner's numbers are old, compiling a statement takes longer than running it.
-fn begin(lock_wait: Duration) -> String {
+///
+/// A plan that is kept must not rest on what its tables held when it was made: so no parameter's value, and no table
+/// that was small (PostgreSQL, chapters 20.7.1 and 20.7.4).
+fn begin(lock_wait: Duration, preparing: bool) -> String {
+    let kept = if preparing {
+        "; SET LOCAL plan_cache_mode = force_generic_plan; SET LOCAL enable_seqscan = off"
+    } else {
+        ""
+    };
     format!(
         "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE; SET LOCAL synchronous_commit = on; SET LOCAL jit = off; \
          SET LOCAL lock_timeout = {}; SET LOCAL statement_timeout = {}; \
-         SET LOCAL idle_in_transaction_session_timeout = {}",
+         SET LOCAL idle_in_transaction_session_timeout = {}{kept}",
         lock_wait.as_millis(),
         STATEMENT_LIMIT.as_millis(),
         PAUSE_LIMIT.as_millis(),

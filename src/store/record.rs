@@ -27,6 +27,9 @@ pub struct Confirmation {
     pub key: String,
     /// The attempt's number.
     pub attempt: u32,
+    /// Which generation of the effect it makes, as it was at the claim. 0 where that is not known.
+    #[serde(default)]
+    pub generation: u32,
     /// The status.
     pub status: u16,
     /// The kept headers, as a JSON object.
@@ -132,6 +135,49 @@ pub enum Moved {
 }
 
 impl Store {
+    /// Records those of a group of confirmations of whose calls nothing else is known; gives their calls. The rest is
+    /// for [`Self::record_confirmed`].
+    ///
+    /// # Errors
+    /// Nothing is recorded, or all that it would have given: [`Self::record_confirmed`] finds out.
+    pub async fn record_plain(&self, group: &[&Confirmation]) -> Result<Vec<CallId>, StoreError> {
+        const OPERATION: &str = "record confirmations";
+        let calls: Vec<CallId> = group.iter().map(|c| c.call).collect();
+        let leaves: Vec<&str> = group.iter().map(|c| c.leaf.as_str()).collect();
+        let keys: Vec<&str> = group.iter().map(|c| c.key.as_str()).collect();
+        let attempts: Vec<i32> = group.iter().map(|c| int4(c.attempt)).collect();
+        let generations: Vec<i32> = group.iter().map(|c| int4(c.generation)).collect();
+        let statuses: Vec<i32> = group.iter().map(|c| i32::from(c.status)).collect();
+        let headers: Vec<&str> = group.iter().map(|c| c.headers.as_str()).collect();
+        let bodies: Vec<Option<&str>> = group.iter().map(|c| c.body.as_deref()).collect();
+        let raw: Vec<Option<&[u8]>> = group.iter().map(|c| c.body_raw.as_deref()).collect();
+        let truncated: Vec<bool> = group.iter().map(|c| c.truncated).collect();
+        let hashes: Vec<&[u8]> = group.iter().map(|c| c.request_hash.as_slice()).collect();
+        let rows = self
+            .write(
+                OPERATION,
+                LOCK_WAIT,
+                include_str!("../../sql/queries/record_plain.sql"),
+                &[
+                    (&calls, Type::INT8_ARRAY),
+                    (&leaves, Type::TEXT_ARRAY),
+                    (&keys, Type::TEXT_ARRAY),
+                    (&attempts, Type::INT4_ARRAY),
+                    (&generations, Type::INT4_ARRAY),
+                    (&statuses, Type::INT4_ARRAY),
+                    (&headers, Type::TEXT_ARRAY),
+                    (&bodies, Type::TEXT_ARRAY),
+                    (&raw, Type::BYTEA_ARRAY),
+                    (&truncated, Type::BOOL_ARRAY),
+                    (&hashes, Type::BYTEA_ARRAY),
+                ],
+            )
+            .await?;
+        rows.iter()
+            .map(|row| column(OPERATION, row, "call_id"))
+            .collect()
+    }
+
     /// Records a group of confirmations; all of it or, on an error, nothing that is known of.
     ///
     /// # Errors
@@ -141,7 +187,7 @@ impl Store {
         instance: &str,
         group: &[&Confirmation],
     ) -> Result<Vec<(CallId, Confirmed)>, StoreError> {
-        const OPERATION: &str = "record confirmations";
+        const OPERATION: &str = "record confirmations once more";
         let calls: Vec<CallId> = group.iter().map(|c| c.call).collect();
         let leaves: Vec<&str> = group.iter().map(|c| c.leaf.as_str()).collect();
         let keys: Vec<&str> = group.iter().map(|c| c.key.as_str()).collect();

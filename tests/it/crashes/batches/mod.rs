@@ -270,7 +270,9 @@ impl BatchLife {
         for key in ["then", "told", "settled"] {
             let leaf = &self.bed.leaf;
             let follow_up = leaf.always().key(key).method("POST");
-            follow_up.waits_before_the_answer(&self.follow_ups).answers(201);
+            follow_up
+                .waits_before_the_answer(&self.follow_ups)
+                .answers(201);
         }
     }
 

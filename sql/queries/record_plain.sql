@@ -1,0 +1,49 @@
+-- Record what leaves confirmed where nothing came between: the results appear, the calls leave the hot table.
+-- Caller:      store/record.rs, from engine/recorder.rs; in a transaction with a lock_timeout
+-- Index:       dispatch_pkey, result_pkey, dispatch_held_key
+-- Locks:       own rows; skips what another transaction holds
+-- Repeatable:  yes; a second time finds no call
+-- For each confirmation of a first attempt's answer, or of a later one's where no doubt was left behind:
+-- $1 int8[] call id   $2 text[] leaf   $3 text[] key   $4 int4[] attempt number   $5 int4[] generation, as at the claim
+-- $6 int4[] status   $7 text[] headers as JSON   $8 text[] body as JSON, or NULL   $9 bytea[] body otherwise, or NULL
+-- $10 bool[] truncated   $11 bytea[] request hash
+-- Gives the calls that are recorded. Of the others something is to be said that record_confirmed.sql knows: a newer
+-- attempt, a doubt, a takeover, a word that was there before.
+WITH input AS MATERIALIZED (
+    SELECT *
+      FROM unnest($1::int8[], $2::text[], $3::text[], $4::int4[], $5::int4[], $6::int4[], $7::text[], $8::text[],
+                  $9::bytea[], $10::bool[], $11::bytea[])
+        AS i (call_id, leaf, key, attempt, generation, status, headers, body, body_raw, truncated, request_hash)
+),
+own AS MATERIALIZED (
+    SELECT d.call_id, d.leaf, d.attempts + 1 AS spent, d.batch_id, d.key AS excludes
+      FROM input i JOIN leafhopper.dispatch d USING (call_id)
+     WHERE d.state = 'dispatching' AND d.tries = i.attempt AND d.in_doubt_since IS NULL
+       FOR UPDATE OF d SKIP LOCKED
+),
+placed AS (
+    INSERT INTO leafhopper.result (leaf, key, generation, call_id, batch_id, attempts, attempt, status, headers, body,
+                                   body_raw, truncated, source, request_hash)
+    SELECT i.leaf, i.key, i.generation, o.call_id, o.batch_id, o.spent, i.attempt, i.status, i.headers::jsonb, i.body::jsonb,
+           i.body_raw, i.truncated, 'response', i.request_hash
+      FROM own o JOIN input i USING (call_id)
+    ON CONFLICT (leaf, key, generation) DO NOTHING
+    RETURNING call_id
+),
+gone AS (
+    DELETE FROM leafhopper.dispatch d USING placed p WHERE d.call_id = p.call_id
+),
+-- Who waits for the key may go, the first of them; one that somebody holds is left to the sweep.
+waiting AS MATERIALIZED (
+    SELECT w.call_id
+      FROM own o JOIN placed p USING (call_id)
+     CROSS JOIN LATERAL (
+        SELECT w.call_id FROM leafhopper.dispatch w
+         WHERE w.leaf = o.leaf AND w.key = o.excludes AND w.held = 'key'
+         ORDER BY w.call_id LIMIT 1
+           FOR UPDATE OF w SKIP LOCKED) w
+),
+freed AS (
+    UPDATE leafhopper.dispatch d SET held = NULL FROM waiting w WHERE d.call_id = w.call_id
+)
+SELECT p.call_id FROM placed p

@@ -1,0 +1,231 @@
+//! The pool of connections, and what each of them has prepared.
+//!
+//! A named statement is planned once for each connection. Behind a transaction pooler it can be another
+//! process's (PostgreSQL, chapter 55.2.3: names live as long as the server's session does), so it is used only
+//! where the server's session is certainly this connection's own: each connection is opened with a word of its
+//! own among the session's settings, and asks for it. A pooler refuses or drops the setting, or answers from a
+//! session that another connection began.
+
+use std::{
+    collections::HashMap,
+    fmt,
+    sync::{
+        Mutex, PoisonError as Poisoned,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
+
+use deadpool::{
+    Runtime,
+    managed::{self, Metrics, RecycleError, RecycleResult},
+};
+use tokio::task::JoinHandle;
+use tokio_postgres::{
+    Client, Config, Statement,
+    error::SqlState,
+    types::{ToSql, Type},
+};
+use uuid::Uuid;
+
+use super::{Row, connect::Connect};
+
+/// How long a connection may take to come about or to become free.
+const CONNECTION_WAIT: Duration = Duration::from_secs(5);
+
+/// Names the setting; it means nothing to the server.
+const WORD: &str = "leafhopper.session";
+
+pub(super) type Pool = managed::Pool<Manager>;
+pub(super) type Object = managed::Object<Manager>;
+pub(crate) type PoolError = managed::PoolError<tokio_postgres::Error>;
+
+/// A parameter with its type: no look-up of types.
+pub(crate) type Param<'a> = (&'a (dyn ToSql + Sync), Type);
+
+/// Opens connections.
+pub(super) struct Manager {
+    connect: Connect,
+    /// Something in between takes no settings of a session, or mixes sessions up.
+    pooled: AtomicBool,
+}
+
+impl fmt::Debug for Manager {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Manager").finish_non_exhaustive()
+    }
+}
+
+/// One connection to the server.
+#[derive(Debug)]
+pub(super) struct Connection {
+    client: Client,
+    task: JoinHandle<()>,
+    /// `None` where the server's session may not be this connection's own.
+    prepared: Option<Mutex<HashMap<Place, Statement>>>,
+}
+
+/// Where a statement's text lies, and its length: it is some thousand bytes, and always the same ones.
+type Place = (usize, usize);
+
+fn place(sql: &'static str) -> Place {
+    (sql.as_ptr().addr(), sql.len())
+}
+
+/// A pool of at most `size` connections; nothing is opened yet.
+pub(super) fn pool(connect: Connect, size: usize) -> Result<Pool, managed::BuildError> {
+    let manager = Manager {
+        connect,
+        pooled: AtomicBool::new(false),
+    };
+    Pool::builder(manager)
+        .max_size(size)
+        .runtime(Runtime::Tokio1)
+        .wait_timeout(Some(CONNECTION_WAIT))
+        .create_timeout(Some(CONNECTION_WAIT))
+        .recycle_timeout(Some(CONNECTION_WAIT))
+        .build()
+}
+
+impl managed::Manager for Manager {
+    type Type = Connection;
+    type Error = tokio_postgres::Error;
+
+    async fn create(&self) -> Result<Connection, tokio_postgres::Error> {
+        if !self.pooled.load(Ordering::Relaxed) {
+            let word = Uuid::new_v4().to_string();
+            match self.open(&with_word(&self.connect.config, &word)).await {
+                Ok(mut connection) => {
+                    if connection.heard(&word).await? {
+                        connection.prepared = Some(Mutex::default());
+                    }
+                    return Ok(connection);
+                }
+                Err(error) if refuses_settings(&error) => {}
+                Err(error) => return Err(error),
+            }
+            let connection = self.open(&self.connect.config).await?;
+            self.pooled.store(true, Ordering::Relaxed);
+            return Ok(connection);
+        }
+        self.open(&self.connect.config).await
+    }
+
+    async fn recycle(
+        &self,
+        connection: &mut Connection,
+        _: &Metrics,
+    ) -> RecycleResult<tokio_postgres::Error> {
+        // A look at the socket costs nothing; a half-open one is found by tcp_user_timeout.
+        if connection.client.is_closed() {
+            return Err(RecycleError::message("the connection is closed"));
+        }
+        Ok(())
+    }
+}
+
+impl Manager {
+    async fn open(&self, config: &Config) -> Result<Connection, tokio_postgres::Error> {
+        let (client, connection) = config.connect(self.connect.tls.clone()).await?;
+        #[expect(
+            clippy::disallowed_methods,
+            reason = "it lives as long as its connection, and ends with it"
+        )]
+        let task = tokio::spawn(async move {
+            if let Err(error) = connection.await {
+                tracing::debug!("a connection to the database ended: {error}");
+            }
+        });
+        Ok(Connection {
+            client,
+            task,
+            prepared: None,
+        })
+    }
+}
+
+fn with_word(config: &Config, word: &str) -> Config {
+    let mut config = config.clone();
+    let options = config.get_options().unwrap_or_default();
+    let options = format!("{options} -c {WORD}={word}");
+    config.options(options.trim_start());
+    config
+}
+
+/// Whether it is the session's settings that are refused, rather than the user, the database or the hour.
+fn refuses_settings(error: &tokio_postgres::Error) -> bool {
+    error.code().is_some_and(|code| {
+        // protocol_violation, feature_not_supported; data and syntax of what was sent (appendix A).
+        matches!(code.code().get(..2), Some("08" | "0A" | "22" | "42"))
+    })
+}
+
+impl Connection {
+    /// Whether the server's session was begun by this connection.
+    async fn heard(&self, word: &str) -> Result<bool, tokio_postgres::Error> {
+        let sql = "SELECT current_setting($1, true)";
+        let rows = self.client.query_typed(sql, &[(&WORD, Type::TEXT)]).await?;
+        let said = rows.first().and_then(|row| row.get::<_, Option<&str>>(0));
+        Ok(said == Some(word))
+    }
+
+    pub(super) fn client(&self) -> &Client {
+        &self.client
+    }
+
+    /// The statement under a name, where names may be used.
+    pub(super) async fn prepared(
+        &self,
+        sql: &'static str,
+        params: &[Param<'_>],
+    ) -> Result<Option<Statement>, tokio_postgres::Error> {
+        let Some(prepared) = &self.prepared else {
+            return Ok(None);
+        };
+        let known = |all: &Mutex<HashMap<Place, Statement>>| {
+            let all = all.lock().unwrap_or_else(Poisoned::into_inner);
+            all.get(&place(sql)).cloned()
+        };
+        if let Some(statement) = known(prepared) {
+            return Ok(Some(statement));
+        }
+        let types: Vec<Type> = params.iter().map(|(_, kind)| kind.clone()).collect();
+        let statement = self.client.prepare_typed(sql, &types).await?;
+        let mut all = prepared.lock().unwrap_or_else(Poisoned::into_inner);
+        all.insert(place(sql), statement.clone());
+        Ok(Some(statement))
+    }
+
+    /// Runs the statement, by its name where it has one.
+    pub(super) async fn run(
+        &self,
+        name: Option<&Statement>,
+        sql: &str,
+        params: &[Param<'_>],
+    ) -> Result<Vec<Row>, tokio_postgres::Error> {
+        let Some(statement) = name else {
+            return self.client.query_typed(sql, params).await;
+        };
+        let values: Vec<&(dyn ToSql + Sync)> = params.iter().map(|(value, _)| *value).collect();
+        self.client.query(statement, &values).await
+    }
+}
+
+impl Drop for Connection {
+    fn drop(&mut self) {
+        // Without it the task would wait for the replies to what was dropped in the middle.
+        self.task.abort();
+    }
+}
+
+impl Manager {
+    /// Names are used no more where one was not what it should be: lost, or another process's.
+    pub(super) fn heed(&self, error: &tokio_postgres::Error) {
+        let of_names = error.code().is_some_and(|code| {
+            *code == SqlState::INVALID_SQL_STATEMENT_NAME || *code == SqlState::DUPLICATE_PSTATEMENT
+        });
+        if of_names {
+            self.pooled.store(true, Ordering::Relaxed);
+        }
+    }
+}
