@@ -342,6 +342,8 @@ fn reload(
     }
     context.nudges.members.give();
     context.nudges.work.give();
+    // What was just being claimed for a leaf that is gone is given back.
+    context.question_claims();
     let leaves = context.lanes.names().join(", ");
     tracing::info!(leaves, "the configuration was read again");
     Ok(config)

@@ -15,7 +15,7 @@ WITH answered AS MATERIALIZED (
           JOIN leafhopper.outbox o ON o.id = x.call_id
           -- The call's own key: a compensation's row holds the key of the effect that it undoes.
           JOIN leafhopper.result r ON r.leaf = o.leaf AND r.key = o.key AND r.undone_at IS NULL
-         WHERE x.leaf = w.leaf AND x.state = 'in_doubt' AND x.due_at <= clock_timestamp()
+         WHERE x.leaf = w.leaf AND x.state = 'in_doubt' AND x.due_at <= statement_timestamp()
          ORDER BY x.due_at LIMIT $2
            FOR UPDATE OF x SKIP LOCKED) d
 ),

@@ -21,7 +21,7 @@ SELECT d.call_id, d.leaf, o.method, d.tries, d.attempts, d.crashes, o.max_attemp
   FROM unnest($1::text[], $3::float8[], $4::float8[]) AS w (leaf, timeout, time_window)
  CROSS JOIN LATERAL (
     SELECT x.* FROM leafhopper.dispatch x
-     WHERE x.leaf = w.leaf AND x.state = 'in_doubt' AND x.due_at <= clock_timestamp()
+     WHERE x.leaf = w.leaf AND x.state = 'in_doubt' AND x.due_at <= statement_timestamp()
        AND (NOT x.resend
             OR x.deadline <= clock_timestamp()
             OR x.first_claimed_at + make_interval(secs => w.time_window)

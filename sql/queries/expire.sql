@@ -8,7 +8,7 @@
 WITH over AS MATERIALIZED (
     SELECT d.* FROM leafhopper.dispatch d
      WHERE d.state = 'pending' AND (d.deadline IS NOT NULL OR d.give_up_at IS NOT NULL)
-       AND least(d.deadline, d.give_up_at) <= clock_timestamp()
+       AND least(d.deadline, d.give_up_at) <= statement_timestamp()
        AND NOT EXISTS (SELECT FROM leafhopper.origin g WHERE g.changed_at IS NOT NULL)
        -- A batch that is closing may be about to succeed: what ends here would come too late to cancel it.
        AND NOT EXISTS (SELECT FROM leafhopper.batch b WHERE b.id = d.batch_id AND b.state = 'closing')

@@ -1,24 +1,27 @@
 -- Take up calls that the insert trigger did not see (session_replication_role = replica, or triggers that were
--- disabled): among the newest rows below an id, those that are neither live nor final.
+-- disabled): in two windows, each of the newest rows below an id, those that are neither live nor final.
 -- Caller:      store/sweep.rs, from engine/untracked.rs, after untracked_lock.sql
 -- Index:       outbox_pkey backwards, then dispatch_pkey, finished_pkey and result_pkey for each row
 -- Locks:       none but the new rows
 -- Repeatable:  yes
 --
--- Its cost is $2 rows with three look-ups each, 6 ms for 2,000 rows in memory, whatever the history: there is no
--- index that knows what is not there, and an anti-join over all of 10 million rows takes many seconds. So one
--- window is looked at in each pass: the newest, where untracked rows appear, and then one of a walk through
+-- Its cost is $3 rows of each window with three look-ups each, 6 ms for 2,000 rows in memory, whatever the history:
+-- there is no index that knows what is not there, and an anti-join over all of 10 million rows takes many seconds. So
+-- two windows are looked at in each pass: the newest rows, where untracked ones appear, and one of a walk through
 -- the rest, which takes hours for 10 million rows and finds what was inserted while no sidecar ran. A window
 -- that finds something is followed by the next one at once.
 -- OFFSET 0 keeps each NOT EXISTS a look-up: as joins, the planner reads a whole table while it is not huge.
 -- Rows that a logical subscription copies here are another database's to send.
--- $1 int8 below this id   $2 int4 so many rows
+-- $1 int8 below this id   $2 int8 and below that one, or NULL   $3 int4 so many rows of each
 WITH looked AS MATERIALIZED (
-    SELECT o.id, o.leaf, o.key FROM leafhopper.outbox o
-     WHERE o.id < $1 ORDER BY o.id DESC LIMIT $2
+    SELECT w.place, r.id, r.leaf, r.key
+      FROM (VALUES (1, $1::int8), (2, $2::int8)) AS w (place, below)
+     CROSS JOIN LATERAL (
+        SELECT o.id, o.leaf, o.key FROM leafhopper.outbox o
+         WHERE o.id < w.below ORDER BY o.id DESC LIMIT $3) r
 ),
 untracked AS MATERIALIZED (
-    SELECT l.id FROM looked l
+    SELECT l.place, l.id FROM looked l
      WHERE NOT EXISTS (SELECT FROM leafhopper.dispatch d WHERE d.call_id = l.id OFFSET 0)
        AND NOT EXISTS (SELECT FROM leafhopper.finished f WHERE f.call_id = l.id OFFSET 0)
        AND NOT EXISTS (SELECT FROM leafhopper.result r
@@ -35,11 +38,15 @@ taken_up AS (
            CASE WHEN o.run_when <> 'ready' THEN 'batch' WHEN o.ordering_key IS NOT NULL THEN 'arrived' END,
            CASE WHEN o.not_before > clock_timestamp() THEN o.not_before END,
            clock_timestamp()
-      FROM untracked u JOIN leafhopper.outbox o USING (id)
+      FROM (SELECT DISTINCT u.id FROM untracked u) u JOIN leafhopper.outbox o USING (id)
     RETURNING call_id, batch_id
 ),
 marked AS (
     INSERT INTO leafhopper.batch_mark (batch_id)
     SELECT DISTINCT t.batch_id FROM taken_up t WHERE t.batch_id IS NOT NULL
 )
-SELECT (SELECT min(l.id) FROM looked l) AS lowest, (SELECT count(*) FROM taken_up) AS taken_up
+SELECT (SELECT min(l.id) FROM looked l WHERE l.place = 1) AS lowest_newest,
+       (SELECT min(l.id) FROM looked l WHERE l.place = 2) AS lowest_walked,
+       EXISTS (SELECT FROM untracked u WHERE u.place = 1) AS among_newest,
+       EXISTS (SELECT FROM untracked u WHERE u.place = 2) AS among_walked,
+       (SELECT count(*) FROM taken_up) AS taken_up

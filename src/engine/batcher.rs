@@ -18,7 +18,7 @@ use uuid::Uuid;
 
 use super::{
     context::Shared,
-    driver::{self, More, Pass},
+    driver::{self, More, Pass, UNTOLD},
     teardown,
 };
 use crate::{
@@ -82,10 +82,10 @@ impl Pass for Batcher {
         Ok(if more { More::Now } else { More::Later })
     }
 
-    fn interval(&self, context: &Shared) -> Duration {
+    fn interval(&self, _context: &Shared) -> Duration {
         match self.last_mark {
             Some(at) if at.elapsed() < AWAKE_FOR => AWAKE_POLL,
-            _ => context.dispatch().poll_interval,
+            _ => UNTOLD,
         }
     }
 }
@@ -97,7 +97,8 @@ impl Batcher {
         context: &Shared,
         batches: &mut BTreeSet<Uuid>,
     ) -> Result<(), StoreError> {
-        let pause = context.dispatch().poll_interval * 2;
+        // Each second nudge of the look, which comes once in an interval, with a tenth of it to spare.
+        let pause = context.dispatch().poll_interval * 19 / 10;
         if self.last_walk.is_some_and(|at| at.elapsed() < pause) {
             return Ok(());
         }

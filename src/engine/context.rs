@@ -2,7 +2,7 @@
 
 use std::{
     sync::{
-        Arc, Mutex, PoisonError, RwLock,
+        Arc, Mutex, MutexGuard, PoisonError, RwLock,
         atomic::{AtomicBool, AtomicI64, AtomicU32, Ordering},
     },
     time::Duration,
@@ -21,6 +21,9 @@ use crate::{
     store::{Store, StoreError, order::OrderingKey},
     telemetry::Telemetry,
 };
+
+/// So long after a failure a statement that nobody heard of again may still take effect, with time to spare.
+const LATE: Duration = Duration::from_secs(60);
 
 /// Of one outage, no more causes than these are logged.
 const CAUSES_MAX: usize = 5;
@@ -51,6 +54,12 @@ pub(crate) struct Nudges {
     pub(crate) order: Nudge,
     /// A credential was refused: its file may have changed.
     pub(crate) credentials: Nudge,
+    /// A call's time may be over.
+    pub(crate) end: Nudge,
+    /// A claim may be nobody's.
+    pub(crate) claims: Nudge,
+    /// A person may have resumed a leaf.
+    pub(crate) look: Nudge,
     /// There is something to tell listeners.
     pub(crate) news: Nudge,
     /// A job was begun.
@@ -91,6 +100,15 @@ pub(crate) struct News {
     pub(crate) calls: AtomicBool,
 }
 
+/// The mark in the database that this instance sleeps.
+#[derive(Debug, Default)]
+struct Sleep {
+    /// It is set until about then.
+    until: Option<Instant>,
+    /// When the dispatcher last wanted it.
+    wanted: Option<Instant>,
+}
+
 /// All that the loops share.
 #[derive(Debug)]
 pub(crate) struct Context {
@@ -125,8 +143,9 @@ pub(crate) struct Context {
     failing: AtomicU32,
     /// What was logged of the failures since the last success.
     said: Mutex<Vec<String>>,
-    /// The mark that this instance sleeps is set until about then.
-    asleep_until: Mutex<Option<Instant>>,
+    sleep: Mutex<Sleep>,
+    /// Until then a claim of this instance may turn up that it does not hold.
+    claims_in_question: Mutex<Option<Instant>>,
     dispatch: RwLock<Dispatch>,
 }
 
@@ -163,7 +182,8 @@ impl Context {
             unrecorded: Mutex::default(),
             failing: AtomicU32::new(0),
             said: Mutex::default(),
-            asleep_until: Mutex::default(),
+            sleep: Mutex::default(),
+            claims_in_question: Mutex::default(),
             dispatch: RwLock::new(dispatch),
         }
     }
@@ -196,6 +216,8 @@ impl Context {
     /// and not the broken connection hides why no other one comes about.
     pub(crate) fn failed(&self, error: &StoreError) {
         self.failing.fetch_add(1, Ordering::Relaxed);
+        // It may have been a claim.
+        self.question_claims();
         let cause = error.cause();
         let mut said = self.said.lock().unwrap_or_else(PoisonError::into_inner);
         let first = said.len() < CAUSES_MAX && !said.contains(&cause);
@@ -222,13 +244,16 @@ impl Context {
         }
     }
 
+    fn sleep(&self) -> MutexGuard<'_, Sleep> {
+        self.sleep.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// Whether the mark in the database covers a sleep of this length.
     pub(crate) fn announced_sleep(&self, sleep: Duration) -> bool {
-        let until = *self
-            .asleep_until
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
-        until.is_some_and(|until| Instant::now() + sleep < until)
+        let now = Instant::now();
+        let mut mark = self.sleep();
+        mark.wanted = Some(now);
+        mark.until.is_some_and(|until| now + sleep < until)
     }
 
     /// Whether the mark was set, which it is no more as far as this instance is concerned.
@@ -242,10 +267,38 @@ impl Context {
 
     /// The mark is set, for this long.
     pub(crate) fn sleep_was_announced(&self, duration: Duration) {
-        *self
-            .asleep_until
+        self.sleep().until = Some(Instant::now() + duration);
+    }
+
+    /// Whether the dispatcher sleeps under the mark, and it has to be renewed soon.
+    pub(crate) fn sleeps_on(&self, poll: Duration) -> bool {
+        let now = Instant::now();
+        let mark = self.sleep();
+        let left = mark
+            .until
+            .and_then(|until| until.checked_duration_since(now));
+        // One that has run out is set by the dispatcher, which looks for work once more then.
+        left.is_some_and(|left| left < poll * 3)
+            && mark.wanted.is_some_and(|at| now - at < poll * 2)
+    }
+
+    /// A claim of this instance may turn up that it does not hold.
+    pub(crate) fn question_claims(&self) {
+        let mut until = self
+            .claims_in_question
             .lock()
-            .unwrap_or_else(PoisonError::into_inner) = Some(Instant::now() + duration);
+            .unwrap_or_else(PoisonError::into_inner);
+        *until = Some(Instant::now() + LATE);
+        self.nudges.claims.give();
+    }
+
+    /// Whether it may.
+    pub(crate) fn claims_are_in_question(&self) -> bool {
+        let until = self
+            .claims_in_question
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        until.is_some_and(|until| Instant::now() < until)
     }
 
     /// The process ends, and nobody could record this.

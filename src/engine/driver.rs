@@ -18,6 +18,10 @@ use crate::{
 /// Beyond its interval, a pass may take as long as its statements and its wait for a connection may.
 const PATIENCE: Duration = Duration::from_secs(60);
 
+/// A loop that the look tells of what is due looks this often all the same: what the look does not see comes late, and is
+/// not left.
+pub(super) const UNTOLD: Duration = Duration::from_secs(60);
+
 /// Whether there is more to do at once.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum More {
@@ -47,8 +51,8 @@ pub(super) trait Pass: Send + 'static {
     fn pass(&mut self, context: &Shared) -> impl Future<Output = Result<More, StoreError>> + Send;
 
     /// The longest time until the next pass.
-    fn interval(&self, context: &Shared) -> Duration {
-        context.dispatch().poll_interval
+    fn interval(&self, _context: &Shared) -> Duration {
+        UNTOLD
     }
 }
 

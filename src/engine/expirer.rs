@@ -9,12 +9,12 @@ use super::{
 };
 use crate::{
     observe::{About, Observation},
-    shutdown::{Nudge, Tasks},
+    shutdown::Tasks,
     store::StoreError,
 };
 
 pub(super) fn spawn(tasks: &Tasks, context: &Shared, until: &CancellationToken) {
-    driver::spawn(tasks, context, Expirer, Nudge::default(), until);
+    driver::spawn(tasks, context, Expirer, context.nudges.end.clone(), until);
 }
 
 #[derive(Debug)]

@@ -38,7 +38,9 @@ impl Pass for Guardian {
         let origin = context.store.origin().await?;
         self.waiting = false;
         let mut difference = origin.change.clone();
-        if difference.is_none() {
+        // While it is the same database and nothing is held, only a renewal can be lost: the next one tells.
+        let has_lost = !held.is_empty() || origin.difference().is_some();
+        if difference.is_none() && has_lost {
             difference = context.store.lost(context.identity.id, beat, &held).await?;
         }
         if difference.is_some() && origin.change.is_none() {

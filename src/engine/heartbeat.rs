@@ -50,7 +50,6 @@ struct Heartbeat {
     told: String,
     /// What was published of the configuration.
     settings: Option<(Vec<(String, bool)>, Duration)>,
-    resumed: Option<HashMap<String, f64>>,
     /// The beat of each other instance, and since when it is the same, in an unbroken row of looks.
     seen: HashMap<Uuid, (i64, Instant)>,
 }
@@ -72,7 +71,6 @@ impl Pass for Heartbeat {
         let members = context.store.members().await?;
         self.look_at_others(context, &members);
         let more = self.share_out(context, &members);
-        self.resume(context).await?;
         Ok(more)
     }
 
@@ -214,6 +212,10 @@ impl Heartbeat {
                 dead.push(member.id);
             }
         }
+        let gone = self.seen.keys().any(|id| !seen.contains_key(id));
+        if gone || !dead.is_empty() {
+            context.nudges.claims.give();
+        }
         self.seen = seen;
         *context.dead.lock().unwrap_or_else(PoisonError::into_inner) = dead;
     }
@@ -267,29 +269,6 @@ impl Heartbeat {
             return More::Now;
         }
         More::Later
-    }
-
-    /// Closes breakers of leaves that a person has resumed since the last look.
-    async fn resume(&mut self, context: &Shared) -> Result<(), StoreError> {
-        let resumed: HashMap<String, f64> = context.store.resumed().await?.into_iter().collect();
-        // What was said before this instance started is no news.
-        if let Some(before) = self.resumed.replace(resumed.clone()) {
-            let news = resumed
-                .iter()
-                .filter(|(leaf, at)| before.get(*leaf).is_none_or(|b| b < *at));
-            for (leaf, _) in news {
-                if let Some(lane) = context.lanes.get(leaf).filter(|lane| lane.close_breaker()) {
-                    let (leaf, why) = (lane.name.as_str(), "a person resumed it");
-                    context.observer.emit(Observation::Breaker {
-                        leaf,
-                        open: false,
-                        why,
-                    });
-                    context.nudges.work.give();
-                }
-            }
-        }
-        Ok(())
     }
 }
 

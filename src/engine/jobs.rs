@@ -1,6 +1,6 @@
 //! Works on the changes of many calls that people have asked for. Every instance does, a step at a time.
 
-use std::{collections::BTreeSet, time::Duration};
+use std::collections::BTreeSet;
 
 use tokio_util::sync::CancellationToken;
 
@@ -12,9 +12,6 @@ use crate::{
     shutdown::Tasks,
     store::{StoreError, operator::job::Steps},
 };
-
-/// A job is begun by a request to an instance, which nudges its own loop. This is for what another one has left.
-const INTERVAL: Duration = Duration::from_secs(5);
 
 pub(super) fn spawn(tasks: &Tasks, context: &Shared, until: &CancellationToken) {
     let nudge = context.nudges.jobs.clone();
@@ -51,9 +48,5 @@ impl Pass for Jobs {
         } else {
             More::Later
         })
-    }
-
-    fn interval(&self, _context: &Shared) -> Duration {
-        INTERVAL
     }
 }

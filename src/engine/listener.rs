@@ -72,7 +72,10 @@ async fn listen(
                 context.nudges.work.give();
                 context.nudges.order.give();
             }
-            Some(Hint::Members) => context.nudges.members.give(),
+            Some(Hint::Members) => {
+                context.nudges.members.give();
+                context.nudges.look.give();
+            }
             None => {}
         }
     }

@@ -24,6 +24,7 @@ mod journal;
 mod lane;
 mod lease;
 mod listener;
+mod lookout;
 mod marks;
 mod notifier;
 mod places;
@@ -116,6 +117,7 @@ impl Engine {
         guardian::spawn(&tasks, &context, claiming);
         credentials::spawn(&tasks, &context, claiming);
         jobs::spawn(&tasks, &context, claiming);
+        lookout::spawn(&tasks, &context, claiming);
         if let Some(direct) = direct {
             listener::spawn(&tasks, &context, direct, claiming);
         }

@@ -86,10 +86,6 @@ impl Pass for Prober {
         let progress = !settled.is_empty();
         Ok(if progress { More::Now } else { More::Later })
     }
-
-    fn interval(&self, context: &Shared) -> Duration {
-        context.dispatch().poll_interval
-    }
 }
 
 impl Prober {

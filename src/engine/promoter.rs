@@ -8,7 +8,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::{
     context::Shared,
-    driver::{self, More, Pass},
+    driver::{self, More, Pass, UNTOLD},
 };
 use crate::{shutdown::Tasks, store::StoreError};
 
@@ -57,8 +57,10 @@ impl Pass for Promoter {
             .tolerate(context.store.promote_arrived().await)?
             .unwrap_or((0, 0));
         promoted += heads;
-        let poll = context.dispatch().poll_interval;
-        if self.last_sweep.is_none_or(|at| at.elapsed() >= poll) {
+        // A tenth less, so that no nudge of the look, which comes once in an interval, is too early.
+        let pause = context.dispatch().poll_interval * 9 / 10;
+        if self.last_sweep.is_none_or(|at| at.elapsed() >= pause) {
+            self.last_sweep = Some(Instant::now());
             let headless = context.store.headless_keys().await?;
             if !headless.is_empty() {
                 promoted += self
@@ -66,7 +68,6 @@ impl Pass for Promoter {
                     .unwrap_or(0);
             }
             promoted += context.store.free_keys().await?;
-            self.last_sweep = Some(Instant::now());
         }
         if promoted > 0 {
             context.nudges.work.give();
@@ -82,10 +83,10 @@ impl Pass for Promoter {
         })
     }
 
-    fn interval(&self, context: &Shared) -> Duration {
+    fn interval(&self, _context: &Shared) -> Duration {
         match self.last_work {
             Some(at) if at.elapsed() < AWAKE_FOR => AWAKE_POLL,
-            _ => context.dispatch().poll_interval,
+            _ => UNTOLD,
         }
     }
 }

@@ -1,22 +1,28 @@
 //! Claims that nobody works on any more: of instances that vanished, and this one's own whose commit's
 //! reply was lost.
+//!
+//! No index has them alone: what is in doubt or parked lies between them. But each comes about by something that this
+//! process sees: an instance is dead or its row is gone (heartbeat), a statement has failed, a leaf was taken away. So it
+//! looks when that is seen, and for a while after.
 
-use std::{collections::BTreeMap, sync::PoisonError};
+use std::{collections::BTreeMap, sync::PoisonError, time::Duration};
 
 use tokio_util::sync::CancellationToken;
 
 use super::{
     context::Shared,
-    driver::{self, More, Pass},
+    driver::{self, More, Pass, UNTOLD},
 };
-use crate::{
-    observe::Observation,
-    shutdown::{Nudge, Tasks},
-    store::StoreError,
-};
+use crate::{observe::Observation, shutdown::Tasks, store::StoreError};
 
 pub(super) fn spawn(tasks: &Tasks, context: &Shared, until: &CancellationToken) {
-    driver::spawn(tasks, context, Reclaimer, Nudge::default(), until);
+    driver::spawn(
+        tasks,
+        context,
+        Reclaimer,
+        context.nudges.claims.clone(),
+        until,
+    );
 }
 
 #[derive(Debug)]
@@ -51,8 +57,12 @@ impl Pass for Reclaimer {
         Ok(More::behind(&reclaimed))
     }
 
-    fn interval(&self, context: &Shared) -> std::time::Duration {
-        context.dispatch().poll_interval * 2
+    fn interval(&self, context: &Shared) -> Duration {
+        if context.claims_are_in_question() {
+            context.dispatch().poll_interval * 2
+        } else {
+            UNTOLD
+        }
     }
 }
 

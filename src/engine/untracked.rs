@@ -1,7 +1,7 @@
 //! Takes up calls that the insert trigger did not see: rows of the outbox that are neither live nor final.
 //!
-//! It looks at a window of rows in each pass: the newest ones, and one window of a slow walk through all
-//! others. Where it finds something, the next window follows at once.
+//! It looks at two windows of rows in each pass: the newest ones, and one of a slow walk through all
+//! others. Where it finds something, the next one follows at once.
 
 use std::time::Duration;
 
@@ -42,34 +42,30 @@ impl Pass for Untracked {
     const NAME: &'static str = "untracked";
 
     async fn pass(&mut self, context: &Shared) -> Result<More, StoreError> {
-        let newest = look(context, &mut self.newest).await?;
-        if newest {
-            return Ok(More::Now);
+        // A run among the newest comes to its end first.
+        let walks = self.newest == TOP;
+        let walk = walks.then_some(self.walk);
+        let Some(looked) = context.store.take_up_untracked(self.newest, walk).await? else {
+            // Another instance is at it.
+            return Ok(More::Later);
+        };
+        let lowest = looked.newest.lowest.filter(|_| looked.newest.found);
+        self.newest = lowest.unwrap_or(TOP);
+        if walks {
+            self.walk = looked.walked.lowest.unwrap_or(TOP);
         }
-        self.newest = TOP;
-        let walk = look(context, &mut self.walk).await?;
-        Ok(if walk { More::Now } else { More::Later })
+        if looked.calls > 0 {
+            context.observer.emit(Observation::TakenUp {
+                calls: looked.calls,
+            });
+            context.nudges.work.give();
+            context.nudges.order.give();
+        }
+        let found = looked.newest.found || looked.walked.found;
+        Ok(if found { More::Now } else { More::Later })
     }
 
     fn interval(&self, context: &Shared) -> Duration {
         context.dispatch().poll_interval * POLLS
     }
-}
-
-/// Looks at one window and moves on to the one below it. Whether it has found something.
-async fn look(context: &Shared, below: &mut i64) -> Result<bool, StoreError> {
-    let Some(window) = context.store.take_up_untracked(*below).await? else {
-        // Another instance is at it.
-        return Ok(false);
-    };
-    *below = window.lowest.unwrap_or(TOP);
-    if window.taken_up == 0 {
-        return Ok(false);
-    }
-    context.observer.emit(Observation::TakenUp {
-        calls: window.taken_up,
-    });
-    context.nudges.work.give();
-    context.nudges.order.give();
-    Ok(true)
 }

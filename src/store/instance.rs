@@ -165,27 +165,4 @@ impl Store {
         .await
         .map(drop)
     }
-
-    /// When a person last said of each leaf that it is well again, in seconds of the epoch.
-    ///
-    /// # Errors
-    /// The database did not answer.
-    pub async fn resumed(&self) -> Result<Vec<(String, f64)>, StoreError> {
-        const OPERATION: &str = "read resumed leaves";
-        let rows = self
-            .query(
-                OPERATION,
-                include_str!("../../sql/queries/resumed.sql"),
-                &[],
-            )
-            .await?;
-        rows.iter()
-            .map(|row| {
-                Ok((
-                    column(OPERATION, row, "leaf")?,
-                    column(OPERATION, row, "at")?,
-                ))
-            })
-            .collect()
-    }
 }

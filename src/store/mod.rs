@@ -14,6 +14,7 @@ pub mod connect;
 pub mod doubt;
 mod error;
 pub mod instance;
+pub mod look;
 pub mod migrate;
 pub mod operator;
 pub mod order;

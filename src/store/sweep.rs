@@ -22,8 +22,19 @@ const UNTRACKED_WINDOW: i32 = 2000;
 pub struct Window {
     /// Its lowest id; `None` where no row lies below the given one.
     pub lowest: Option<CallId>,
+    /// Some of its rows were untracked.
+    pub found: bool,
+}
+
+/// What a look for untracked calls came to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct TakenUp {
+    /// Of the newest rows.
+    pub newest: Window,
+    /// Of the walk through all others.
+    pub walked: Window,
     /// So many were untracked, and are taken up now.
-    pub taken_up: u64,
+    pub calls: u64,
 }
 
 /// A call that ended by itself while it waited.
@@ -100,11 +111,15 @@ impl Store {
             .collect()
     }
 
-    /// Takes up untracked calls among the newest rows below an id; `None` where another instance is at it.
+    /// Takes up untracked calls among the newest rows below each of two ids; `None` where another instance is at it.
     ///
     /// # Errors
     /// The database did not answer.
-    pub async fn take_up_untracked(&self, below: CallId) -> Result<Option<Window>, StoreError> {
+    pub async fn take_up_untracked(
+        &self,
+        newest: CallId,
+        walked: Option<CallId>,
+    ) -> Result<Option<TakenUp>, StoreError> {
         const OPERATION: &str = "take up untracked calls";
         let transaction = self.begin(OPERATION).await?;
         let locked = transaction
@@ -125,15 +140,26 @@ impl Store {
         let rows = transaction
             .last(
                 include_str!("../../sql/queries/untracked_take_up.sql"),
-                &[(&below, Type::INT8), (&UNTRACKED_WINDOW, Type::INT4)],
+                &[
+                    (&newest, Type::INT8),
+                    (&walked, Type::INT8),
+                    (&UNTRACKED_WINDOW, Type::INT4),
+                ],
             )
             .await?;
         let row = rows
             .first()
             .ok_or_else(|| StoreError::other(OPERATION, "no row came back"))?;
-        Ok(Some(Window {
-            lowest: column(OPERATION, row, "lowest")?,
-            taken_up: column::<i64>(OPERATION, row, "taken_up")?.unsigned_abs(),
+        Ok(Some(TakenUp {
+            newest: Window {
+                lowest: column(OPERATION, row, "lowest_newest")?,
+                found: column(OPERATION, row, "among_newest")?,
+            },
+            walked: Window {
+                lowest: column(OPERATION, row, "lowest_walked")?,
+                found: column(OPERATION, row, "among_walked")?,
+            },
+            calls: column::<i64>(OPERATION, row, "taken_up")?.unsigned_abs(),
         }))
     }
 }

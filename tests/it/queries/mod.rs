@@ -169,7 +169,8 @@ promote_arrived.sql :: 1000 :: dispatch_arrived
 promote_next.sql :: '{leaf1,leaf2}', '{o4,o14}' :: dispatch_held_order dispatch_one_head
 waiting_keys.sql :: 1000 :: dispatch_held_order dispatch_one_head
 free_keys.sql :: 1000 :: dispatch_held_key dispatch_one_at_a_time
-untracked_take_up.sql :: 50000, 2000 :: outbox_pkey dispatch_pkey finished_pkey result_pkey
+untracked_take_up.sql :: 50000, 20000, 2000 :: outbox_pkey dispatch_pkey finished_pkey result_pkey
+look_around.sql :: LEAVES, NULL :: dispatch_fresh dispatch_timed dispatch_doubt dispatch_ends dispatch_arrived dispatch_held_order dispatch_held_key batch_mark_pkey batch_unfinished
 batch_marks.sql :: 500, 1000 :: batch_mark_pkey
 batch_unfinished.sql :: '00000000-0000-0000-0000-000000000000', 100 :: batch_unfinished
 lock_batches.sql :: BATCHES :: batch_pkey
