@@ -258,11 +258,11 @@ impl Context {
 
     /// Whether the mark was set, which it is no more as far as this instance is concerned.
     pub(crate) fn woke(&self) -> bool {
-        let mut until = self
-            .asleep_until
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
-        until.take().is_some_and(|until| Instant::now() < until)
+        let mut mark = self.sleep();
+        mark.wanted = None;
+        mark.until
+            .take()
+            .is_some_and(|until| Instant::now() < until)
     }
 
     /// The mark is set, for this long.
