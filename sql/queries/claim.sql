@@ -98,7 +98,7 @@ timed AS MATERIALIZED (
           FROM (SELECT d.call_id, d.leaf, d.key, d.credential, d.suspect, d.priority
                   FROM leafhopper.dispatch d
                  WHERE d.leaf = w.leaf AND d.state = 'pending' AND d.held IS NULL
-                   AND d.due_at >= w.due_from AND d.due_at <= clock_timestamp()
+                   AND d.due_at >= w.due_from AND d.due_at <= statement_timestamp()
                    AND (d.deadline IS NULL OR d.deadline > clock_timestamp())
                    AND (d.give_up_at IS NULL OR d.give_up_at > clock_timestamp())
                    AND (d.batch_id IS NULL OR d.run_when <> 'ready'
@@ -115,7 +115,7 @@ doubt AS MATERIALIZED (
         SELECT s.*, row_number() OVER () AS position
           FROM (SELECT d.call_id, d.leaf, d.key, d.credential, d.suspect, d.priority
                   FROM leafhopper.dispatch d
-                 WHERE d.leaf = w.leaf AND d.state = 'in_doubt' AND d.resend AND d.due_at <= clock_timestamp()
+                 WHERE d.leaf = w.leaf AND d.state = 'in_doubt' AND d.resend AND d.due_at <= statement_timestamp()
                    AND (d.deadline IS NULL OR d.deadline > clock_timestamp())
                    AND (w.time_window IS NULL
                         OR d.first_claimed_at + w.time_window >= clock_timestamp() + coalesce(d.timeout, w.timeout))

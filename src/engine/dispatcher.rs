@@ -130,7 +130,12 @@ impl Dispatcher {
         }
         let now = Instant::now();
         let from_head = self.marks.is_head_due(now);
-        let looking = if now < self.everything_at {
+        let (mut wants, look_again) = self.wants(from_head);
+        let mixed = |want: &Want| want.aged > 0 && self.marks.know_several(&want.leaf);
+        let looking = if now < self.everything_at && !wants.iter().any(mixed) {
+            for want in &mut wants {
+                want.aged = 0;
+            }
             Looking::Fresh
         } else {
             Looking::Everything {
@@ -138,7 +143,6 @@ impl Dispatcher {
                 spare: self.spare,
             }
         };
-        let (wants, look_again) = self.wants(from_head && looking != Looking::Fresh, from_head);
         if wants.is_empty() && self.context.claims_work.load(Ordering::SeqCst) {
             // All slots are taken, or no leaf may be tried: a free slot or the time wakes it. Only one that
             // does not know whether claiming works asks all the same: it may have no share for long.
@@ -194,7 +198,7 @@ impl Dispatcher {
     }
 
     /// What each lane can take, and when one that can't is to be looked at again.
-    fn wants(&self, aged: bool, from_head: bool) -> (Vec<Want>, Option<Instant>) {
+    fn wants(&self, from_head: bool) -> (Vec<Want>, Option<Instant>) {
         let now = Instant::now();
         let mut look_again: Option<Instant> = None;
         let mut wants = Vec::new();
@@ -202,7 +206,7 @@ impl Dispatcher {
             match lane.want(now) {
                 Ok(want) => wants.push(Want {
                     // The oldest of all priorities are looked for from the head.
-                    aged: if aged { want.aged } else { 0 },
+                    aged: if from_head { want.aged } else { 0 },
                     from: if from_head {
                         want.from
                     } else {

@@ -49,6 +49,13 @@ impl Marks {
         self.starts.get(leaf).cloned().unwrap_or_default()
     }
 
+    /// Whether this leaf has had calls of several priorities.
+    pub(super) fn know_several(&self, leaf: &str) -> bool {
+        self.starts
+            .get(leaf)
+            .is_some_and(|start| start.fresh.len() > 1)
+    }
+
     /// What a claim took, and how long it was at it.
     pub(super) fn claimed(
         &mut self,
