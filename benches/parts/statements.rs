@@ -15,7 +15,7 @@ use leafhopper::{
     domain::call::Claimed,
     store::{
         Store,
-        claim::{Start, Want},
+        claim::{Looking, Start, Want},
         connect::Connect,
         migrate,
         record::Confirmation,
@@ -98,7 +98,7 @@ impl Bench {
             let began = Instant::now();
             let claims = self
                 .store
-                .claim(self.instance, 1, &want, HOUR, 0)
+                .claim(self.instance, 1, &want, Looking::Fresh)
                 .await
                 .unwrap();
             let took = began.elapsed();

@@ -24,7 +24,7 @@ use crate::{
     shutdown::{Stop, Tasks},
     store::{
         StoreError,
-        claim::{Claims, Want},
+        claim::{Claims, Looking, Want},
     },
 };
 
@@ -43,6 +43,10 @@ const CLAIM_TRIES: u32 = 3;
 /// Calls that can't go are moved out of the way in bites of this size.
 const SPARE: u32 = 256;
 
+/// While new calls come in, it looks so often at what else may be due: retries, resends, the oldest of all priorities,
+/// and what is in the way. Looking at all that takes three times as long.
+const EVERYTHING_EACH: Duration = Duration::from_millis(20);
+
 const NAME: &str = "dispatcher";
 
 /// Spawns the dispatcher; it ends with `stop.claiming`.
@@ -54,6 +58,7 @@ pub(super) fn spawn(tasks: &Tasks, context: &Shared, attempts: &Tasks, stop: &St
         failures: 0,
         spare: 0,
         marks: Marks::default(),
+        everything_at: Instant::now(),
     };
     let claiming = stop.claiming.clone();
     let stopped = claiming.clone();
@@ -111,6 +116,8 @@ struct Dispatcher {
     /// So many calls more are looked at, after a round that had to put some off.
     spare: u32,
     marks: Marks,
+    /// When it looks at everything again.
+    everything_at: Instant,
 }
 
 impl Dispatcher {
@@ -121,14 +128,23 @@ impl Dispatcher {
             // The lease does not run, or the database is another: the loops that know will say so.
             return poll;
         }
-        let from_head = self.marks.is_head_due(Instant::now());
-        let (wants, look_again) = self.wants(from_head);
+        let now = Instant::now();
+        let from_head = self.marks.is_head_due(now);
+        let looking = if now < self.everything_at {
+            Looking::Fresh
+        } else {
+            Looking::Everything {
+                put_off: PUT_OFF,
+                spare: self.spare,
+            }
+        };
+        let (wants, look_again) = self.wants(from_head && looking != Looking::Fresh, from_head);
         if wants.is_empty() && self.context.claims_work.load(Ordering::SeqCst) {
             // All slots are taken, or no leaf may be tried: a free slot or the time wakes it. Only one that
             // does not know whether claiming works asks all the same: it may have no share for long.
             return sooner(poll, look_again);
         }
-        let claimed = self.claim(&wants, from_head).await;
+        let claimed = self.claim(&wants, looking, from_head).await;
         for want in &wants {
             let lane = self.context.lanes.get(&want.leaf);
             if lane.is_some_and(|lane| lane.round_over()) {
@@ -142,7 +158,16 @@ impl Dispatcher {
                 put_off,
             }) => {
                 self.failures = 0;
-                self.spare = if put_off { SPARE } else { 0 };
+                if looking != Looking::Fresh {
+                    self.spare = if put_off { SPARE } else { 0 };
+                    // What was put off was in the way of others.
+                    let each = if put_off {
+                        Duration::ZERO
+                    } else {
+                        EVERYTHING_EACH
+                    };
+                    self.everything_at = Instant::now() + each;
+                }
                 self.context.claims_work.store(true, Ordering::SeqCst);
                 self.context.worked();
                 if taken > 0 {
@@ -169,17 +194,20 @@ impl Dispatcher {
     }
 
     /// What each lane can take, and when one that can't is to be looked at again.
-    fn wants(&self, from_head: bool) -> (Vec<Want>, Option<Instant>) {
+    fn wants(&self, aged: bool, from_head: bool) -> (Vec<Want>, Option<Instant>) {
         let now = Instant::now();
         let mut look_again: Option<Instant> = None;
         let mut wants = Vec::new();
         for lane in self.context.lanes.all() {
             match lane.want(now) {
-                Ok(want) if from_head => wants.push(want),
-                // The oldest of all priorities are looked for from the head.
                 Ok(want) => wants.push(Want {
-                    aged: 0,
-                    from: self.marks.of(&want.leaf),
+                    // The oldest of all priorities are looked for from the head.
+                    aged: if aged { want.aged } else { 0 },
+                    from: if from_head {
+                        want.from
+                    } else {
+                        self.marks.of(&want.leaf)
+                    },
                     ..want
                 }),
                 Err(Some(at)) => {
@@ -192,12 +220,17 @@ impl Dispatcher {
     }
 
     /// One round of claiming.
-    async fn claim(&mut self, wants: &[Want], from_head: bool) -> Result<Round, StoreError> {
+    async fn claim(
+        &mut self,
+        wants: &[Want],
+        looking: Looking,
+        from_head: bool,
+    ) -> Result<Round, StoreError> {
         let started = Instant::now();
         // Before the claim: whoever took over what it took, did so after a gap that ends this term.
         let term = self.context.lease.term();
         let claimed = BootTime::now();
-        let claims = self.claim_together(wants).await?;
+        let claims = self.claim_together(wants, looking).await?;
         let now = Instant::now();
         self.marks
             .claimed(from_head, &claims, now.duration_since(started), now);
@@ -267,9 +300,9 @@ impl Dispatcher {
 
     /// Claims for all leaves at once; where that meets another claim for the same key again and again, leaf
     /// by leaf and call by call, so that one row can't stop the others.
-    async fn claim_together(&self, wants: &[Want]) -> Result<Claims, StoreError> {
+    async fn claim_together(&self, wants: &[Want], looking: Looking) -> Result<Claims, StoreError> {
         for _ in 1..CLAIM_TRIES {
-            match self.claim_round(wants).await {
+            match self.claim_round(wants, looking).await {
                 Err(error) if error.is_contention() => {}
                 other => return other,
             }
@@ -281,7 +314,7 @@ impl Dispatcher {
                 aged: 0,
                 ..want.clone()
             };
-            match self.claim_round(&[one]).await {
+            match self.claim_round(&[one], looking).await {
                 Ok(claims) => {
                     all.put_off += claims.put_off;
                     all.reached.extend(claims.reached);
@@ -298,13 +331,13 @@ impl Dispatcher {
         Ok(all)
     }
 
-    async fn claim_round(&self, wants: &[Want]) -> Result<Claims, StoreError> {
+    async fn claim_round(&self, wants: &[Want], looking: Looking) -> Result<Claims, StoreError> {
         let held = &self.context.held;
         let round = held.open_round();
         let claims = self
             .context
             .store
-            .claim(self.context.identity.id, round, wants, PUT_OFF, self.spare)
+            .claim(self.context.identity.id, round, wants, looking)
             .await;
         let taken = claims
             .as_ref()

@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, time::Duration};
 use tokio_postgres::types::Type;
 use uuid::Uuid;
 
-use super::{Row, Store, StoreError, column, count, int4, seconds, trace};
+use super::{Param, Row, Store, StoreError, column, count, int4, seconds, trace};
 use crate::domain::{
     call::{CallId, Claimed, Prior, UndoneBy},
     request::{IdempotencyFormat, Request, idempotency_header, idempotency_value},
@@ -75,6 +75,102 @@ pub struct Want {
     pub from: Start,
 }
 
+/// What a claim looks at.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Looking {
+    /// Calls that were never tried, and that can be sent just like that.
+    Fresh,
+    /// All that is due, and what is in its way.
+    Everything {
+        /// For so long what can't be sent is put off.
+        put_off: Duration,
+        /// So many calls more of each leaf are looked at, where such as can't go are known to be in the way.
+        spare: u32,
+    },
+}
+
+/// What leaves want, as the statements take it.
+struct Columns<'a> {
+    leaves: Vec<&'a str>,
+    slots: Vec<i32>,
+    timeouts: Vec<f64>,
+    give_ups: Vec<f64>,
+    windows: Vec<Option<f64>>,
+    aged: Vec<i32>,
+    credentials: Vec<String>,
+    spans: [Vec<String>; 3],
+    due_from: Vec<f64>,
+}
+
+impl<'a> Columns<'a> {
+    fn of(wants: &'a [Want]) -> Self {
+        let seconds = |time: Duration| time.as_secs_f64();
+        let spans: Vec<[String; 3]> = wants.iter().map(|want| want.from.spans()).collect();
+        Self {
+            leaves: wants.iter().map(|want| want.leaf.as_str()).collect(),
+            slots: wants.iter().map(|want| int4(want.slots)).collect(),
+            timeouts: wants.iter().map(|want| seconds(want.timeout)).collect(),
+            give_ups: wants
+                .iter()
+                .map(|want| seconds(want.give_up_after))
+                .collect(),
+            windows: wants.iter().map(|want| want.window.map(seconds)).collect(),
+            aged: wants.iter().map(|want| int4(want.aged)).collect(),
+            credentials: wants
+                .iter()
+                .map(|want| serde_json::Value::from(want.credentials.clone()).to_string())
+                .collect(),
+            spans: [0, 1, 2].map(|at| spans.iter().map(|span| span[at].clone()).collect()),
+            due_from: wants.iter().map(|want| want.from.due).collect(),
+        }
+    }
+
+    /// Of `claim_fresh.sql`.
+    fn for_fresh<'p>(&'p self, instance: &'p Uuid, round: &'p i64) -> [Param<'p>; 10] {
+        let [behind_priorities, behind_calls, below] = &self.spans;
+        [
+            (instance, Type::UUID),
+            (round, Type::INT8),
+            (&self.leaves, Type::TEXT_ARRAY),
+            (&self.slots, Type::INT4_ARRAY),
+            (&self.timeouts, Type::FLOAT8_ARRAY),
+            (&self.give_ups, Type::FLOAT8_ARRAY),
+            (&self.credentials, Type::TEXT_ARRAY),
+            (behind_priorities, Type::TEXT_ARRAY),
+            (behind_calls, Type::TEXT_ARRAY),
+            (below, Type::TEXT_ARRAY),
+        ]
+    }
+
+    /// Of `claim.sql`.
+    fn for_everything<'p>(
+        &'p self,
+        instance: &'p Uuid,
+        round: &'p i64,
+        put_off: &'p f64,
+        spare: &'p i32,
+    ) -> [Param<'p>; 15] {
+        let [behind_priorities, behind_calls, below] = &self.spans;
+        [
+            (instance, Type::UUID),
+            (round, Type::INT8),
+            (&self.leaves, Type::TEXT_ARRAY),
+            (&self.slots, Type::INT4_ARRAY),
+            (&self.timeouts, Type::FLOAT8_ARRAY),
+            (&self.give_ups, Type::FLOAT8_ARRAY),
+            (&self.windows, Type::FLOAT8_ARRAY),
+            (&self.aged, Type::INT4_ARRAY),
+            (&self.credentials, Type::TEXT_ARRAY),
+            (put_off, Type::FLOAT8),
+            (spare, Type::INT4),
+            (behind_priorities, Type::TEXT_ARRAY),
+            (behind_calls, Type::TEXT_ARRAY),
+            (below, Type::TEXT_ARRAY),
+            (&self.due_from, Type::FLOAT8_ARRAY),
+        ]
+    }
+}
+
 /// What a round of claiming took.
 #[derive(Debug, Default)]
 pub struct Claims {
@@ -89,8 +185,7 @@ pub struct Claims {
 }
 
 impl Store {
-    /// Claims for `instance` under `round`, for each leaf at most what it wants. Looks at `spare` more calls of
-    /// each, where such as can't go are known to be in the way.
+    /// Claims for `instance` under `round`, for each leaf at most what it wants.
     ///
     /// # Errors
     /// Contention with another claim (see [`StoreError::is_contention`]): nothing was claimed, again.
@@ -100,75 +195,37 @@ impl Store {
         instance: Uuid,
         round: i64,
         wants: &[Want],
-        put_off: Duration,
-        spare: u32,
+        looking: Looking,
     ) -> Result<Claims, StoreError> {
         const OPERATION: &str = "claim calls";
-        let leaves: Vec<&str> = wants.iter().map(|want| want.leaf.as_str()).collect();
-        let slots: Vec<i32> = wants.iter().map(|want| int4(want.slots)).collect();
-        let timeouts: Vec<f64> = wants
-            .iter()
-            .map(|want| want.timeout.as_secs_f64())
-            .collect();
-        let give_ups: Vec<f64> = wants
-            .iter()
-            .map(|w| w.give_up_after.as_secs_f64())
-            .collect();
-        let windows: Vec<Option<f64>> = wants
-            .iter()
-            .map(|want| want.window.map(|window| window.as_secs_f64()))
-            .collect();
-        let aged: Vec<i32> = wants.iter().map(|want| int4(want.aged)).collect();
-        let credentials: Vec<String> = wants
-            .iter()
-            .map(|want| serde_json::Value::from(want.credentials.clone()).to_string())
-            .collect();
-        let spans: Vec<[String; 3]> = wants.iter().map(|want| want.from.spans()).collect();
-        let [behind_priorities, behind_calls, below] = [0, 1, 2].map(|at| {
-            spans
-                .iter()
-                .map(|span| span[at].as_str())
-                .collect::<Vec<_>>()
-        });
-        let due_from: Vec<f64> = wants.iter().map(|want| want.from.due).collect();
-        let replaying = wants.iter().filter(|want| want.replays_refusals);
-        let replaying: Vec<&str> = replaying.map(|want| want.leaf.as_str()).collect();
         // Asked for nothing, it takes nothing: that is no step of a call's way.
         let operation = if wants.is_empty() {
             "see whether claiming works"
         } else {
             OPERATION
         };
-        let (rows, requests) = self
-            .write_both(
-                operation,
-                LOCK_WAIT,
-                (
-                    include_str!("../../sql/queries/claim.sql"),
-                    &[
-                        (&instance, Type::UUID),
-                        (&round, Type::INT8),
-                        (&leaves, Type::TEXT_ARRAY),
-                        (&slots, Type::INT4_ARRAY),
-                        (&timeouts, Type::FLOAT8_ARRAY),
-                        (&give_ups, Type::FLOAT8_ARRAY),
-                        (&windows, Type::FLOAT8_ARRAY),
-                        (&aged, Type::INT4_ARRAY),
-                        (&credentials, Type::TEXT_ARRAY),
-                        (&put_off.as_secs_f64(), Type::FLOAT8),
-                        (&int4(spare), Type::INT4),
-                        (&behind_priorities, Type::TEXT_ARRAY),
-                        (&behind_calls, Type::TEXT_ARRAY),
-                        (&below, Type::TEXT_ARRAY),
-                        (&due_from, Type::FLOAT8_ARRAY),
-                    ],
-                ),
-                (
-                    include_str!("../../sql/queries/prior.sql"),
-                    &[(&replaying, Type::TEXT_ARRAY)],
-                ),
-            )
-            .await?;
+        let columns = Columns::of(wants);
+        let replaying = wants.iter().filter(|want| want.replays_refusals);
+        let replaying: Vec<&str> = replaying.map(|want| want.leaf.as_str()).collect();
+        let prior: (_, &[Param<'_>]) = (
+            include_str!("../../sql/queries/prior.sql"),
+            &[(&replaying, Type::TEXT_ARRAY)],
+        );
+        let (rows, requests) = match looking {
+            Looking::Fresh => {
+                let params = columns.for_fresh(&instance, &round);
+                let claim = include_str!("../../sql/queries/claim_fresh.sql");
+                self.write_both(operation, LOCK_WAIT, (claim, &params), prior)
+                    .await?
+            }
+            Looking::Everything { put_off, spare } => {
+                let (put_off, spare) = (put_off.as_secs_f64(), int4(spare));
+                let params = columns.for_everything(&instance, &round, &put_off, &spare);
+                let claim = include_str!("../../sql/queries/claim.sql");
+                self.write_both(operation, LOCK_WAIT, (claim, &params), prior)
+                    .await?
+            }
+        };
         let mut claims = Claims::default();
         for row in &rows {
             claims.put_off = column::<i64>(OPERATION, row, "put_off")?.unsigned_abs();

@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeSet, fs, path::Path};
 
-use super::{ANSWERED, LOST, Life, Nature, PROBED, SETTLED, TAKEN_OVER, batches, journal};
+use super::{ANSWERED, LOST, Life, Nature, PROBED, RESENT, SETTLED, TAKEN_OVER, batches, journal};
 use crate::harness::{app::keyed, sidecar::Sidecar, wait::until};
 
 use Nature::{Asked, Keyed, Parking};
@@ -53,7 +53,9 @@ async fn no_step_is_missing() {
     }
     passed.extend(batches::passed(told).await);
     let answered = ANSWERED.iter().map(|(step, _)| step);
-    let others = [LOST, SETTLED, PROBED, TAKEN_OVER].into_iter().flatten();
+    let others = [LOST, SETTLED, PROBED, RESENT, TAKEN_OVER]
+        .into_iter()
+        .flatten();
     let listed: BTreeSet<String> = answered
         .chain(others)
         .chain(batches::STEPS.into_iter().flatten())

@@ -155,9 +155,10 @@ const BATCHES: &str = "ARRAY[md5('7'), md5('17')]::uuid[]";
 /// that they must use.
 const HOT: &str = r#"
 claim.sql :: INSTANCE, 8, LEAVES, '{16,16,16}', '{30,30,30}', '{86400,86400,86400}', '{NULL,60,60}', '{2,2,2}', ARRAY['[""]','[""]','[""]'], 5, 0, ARRAY['{-32768}','{-32768,0}','{-32768,0}'], ARRAY['{0}','{0,7}','{0,7}'], ARRAY['{32768}','{0,32768}','{0,32768}'], '{0,0,0}' :: dispatch_fresh dispatch_timed dispatch_doubt dispatch_one_at_a_time
+claim_fresh.sql :: INSTANCE, 8, LEAVES, '{16,16,16}', '{30,30,30}', '{86400,86400,86400}', ARRAY['[""]','[""]','[""]'], ARRAY['{-32768}','{-32768,0}','{-32768,0}'], ARRAY['{0}','{0,7}','{0,7}'], ARRAY['{32768}','{0,32768}','{0,32768}'] :: dispatch_fresh dispatch_one_at_a_time
 prior.sql :: '{leaf1}' :: outbox_pkey result_pkey
-record_plain.sql :: '{1,2}', '{leaf1,leaf2}', '{k1,k2}', '{1,1}', '{1,1}', '{200,200}', '{"{}","{}"}', '{NULL,NULL}', '{NULL,NULL}', '{false,false}', '{NULL,NULL}' :: dispatch_pkey result_pkey dispatch_held_key
-record_confirmed.sql :: 'i', '{1,2}', '{leaf1,leaf2}', '{k1,k2}', '{1,1}', '{200,200}', '{"{}","{}"}', '{NULL,NULL}', '{NULL,NULL}', '{false,false}', '{NULL,NULL}', '{1,1}' :: dispatch_pkey result_pkey dispatch_held_key
+record_plain.sql :: '{1,2}', '{leaf1,leaf2}', '{k1,k2}', '{1,1}', '{1,1}', '{200,200}', '{"{}","{}"}', '{NULL,NULL}', '{NULL,NULL}', '{false,false}', '{NULL,NULL}' :: dispatch_pkey dispatch_held_key
+record_confirmed.sql :: 'i', '{1,2}', '{leaf1,leaf2}', '{k1,k2}', '{1,1}', '{200,200}', '{"{}","{}"}', '{NULL,NULL}', '{NULL,NULL}', '{false,false}', '{NULL,NULL}', '{1,1}' :: dispatch_pkey dispatch_held_key
 record_other.sql :: INSTANCE, 'i', '{1,2}', '{1,1}', '{leaf1,leaf2}', '{k1,k2}', '{1,1}', '{retry,failed}', '{1,1}', '{1,1}', '{false,false}', '{NULL,rejected}', '{retry,failed}', '{500,404}', '{a,b}', '{c,d}', '{1,1}', '{NULL,NULL}' :: dispatch_pkey dispatch_held_key attempt_call
 expire.sql :: 10 :: dispatch_ends dispatch_pkey
 doubts.sql :: LEAVES, 500, '{30,30,30}', '{NULL,60,60}' :: dispatch_doubt outbox_pkey

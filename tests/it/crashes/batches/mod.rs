@@ -57,7 +57,6 @@ const LET_GO: &[&str] = &["let follow-ups go: before", "let follow-ups go: done"
 /// A compensation's own attempt.
 const UNDOING: &[&str] = &[
     "claim calls: before",
-    "claim calls: open",
     "claim calls: done",
     "attempt: before",
     "begun-file: done",
