@@ -8,7 +8,7 @@
 -- Its cost is $3 rows of each window with three look-ups each, 6 ms for 2,000 rows in memory, whatever the history:
 -- there is no index that knows what is not there, and an anti-join over all of 10 million rows takes many seconds. So
 -- two windows are looked at in each pass: the newest rows, where untracked ones appear, and one of a walk through
--- the rest, which takes hours for 10 million rows and finds what was inserted while no sidecar ran. A window
+-- the rest, which takes a day for 10 million rows and finds what was inserted while no sidecar ran. A window
 -- that finds something is followed by the next one at once.
 -- OFFSET 0 keeps each NOT EXISTS a look-up: as joins, the planner reads a whole table while it is not huge.
 -- Rows that a logical subscription copies here are another database's to send.

@@ -270,16 +270,22 @@ impl Context {
         self.sleep().until = Some(Instant::now() + duration);
     }
 
-    /// Whether the dispatcher sleeps under the mark, and it has to be renewed soon.
-    pub(crate) fn sleeps_on(&self, poll: Duration) -> bool {
+    /// Until when the mark is set under which the dispatcher sleeps, where it has to be renewed soon.
+    pub(crate) fn sleeps_until(&self, poll: Duration) -> Option<Instant> {
         let now = Instant::now();
         let mark = self.sleep();
-        let left = mark
-            .until
-            .and_then(|until| until.checked_duration_since(now));
+        let wanted = mark.wanted.is_some_and(|at| now - at < poll * 2);
         // One that has run out is set by the dispatcher, which looks for work once more then.
-        left.is_some_and(|left| left < poll * 3)
-            && mark.wanted.is_some_and(|at| now - at < poll * 2)
+        mark.until
+            .filter(|until| wanted && *until > now && *until - now < poll * 3)
+    }
+
+    /// The mark that was set until `before` was renewed. Not where the dispatcher woke meanwhile: it may have taken it back.
+    pub(crate) fn sleep_was_renewed(&self, before: Instant, until: Instant) {
+        let mut mark = self.sleep();
+        if mark.until == Some(before) {
+            mark.until = Some(until);
+        }
     }
 
     /// A claim of this instance may turn up that it does not hold.

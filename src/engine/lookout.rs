@@ -50,10 +50,8 @@ impl Pass for Lookout {
             return Ok(More::Later);
         }
         let leaves = context.lanes.names();
-        let (asked, sleep) = (
-            Instant::now(),
-            context.sleeps_on(poll).then(|| poll * SLEEP),
-        );
+        let (asked, asleep) = (Instant::now(), context.sleeps_until(poll));
+        let sleep = asleep.map(|_| poll * SLEEP);
         let mut look = pin!(context.store.look_around(&leaves, sleep));
         let seen = loop {
             match timeout(poll, &mut look).await {
@@ -65,8 +63,8 @@ impl Pass for Lookout {
                 Err(_elapsed) => tell_all(context),
             }
         };
-        if sleep.is_some() {
-            context.sleep_was_announced((poll * ASLEEP).saturating_sub(asked.elapsed()));
+        if let Some(until) = asleep {
+            context.sleep_was_renewed(until, asked + poll * ASLEEP);
         }
         tell(context, &seen);
         self.resume(context, seen.resumed);

@@ -18,7 +18,7 @@ use crate::{
 };
 
 /// Of the intervals at which new work is looked for, so many pass between two looks.
-const POLLS: u32 = 10;
+const POLLS: u32 = 20;
 
 /// Above every id.
 const TOP: i64 = i64::MAX;

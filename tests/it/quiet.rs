@@ -85,7 +85,7 @@ const IDLE: [(&str, usize); 7] = [
     ("renew the lease", 1),
     ("read the instances", 1),
     ("read the database's identity", 1),
-    // Each ten seconds.
+    // Each twenty seconds.
     ("take up untracked calls", 1),
 ];
 
