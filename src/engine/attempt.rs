@@ -145,13 +145,7 @@ async fn send(
     };
 
     let started = Instant::now();
-    context.observer.emit(Observation::Sending {
-        leaf: &lane.name,
-        waited: call.waited + claimed.elapsed(),
-    });
-    if let Some(begun) = &context.begun {
-        begun.note((call.id, call.round));
-    }
+    about_to_send(context, lane, call, claimed);
     let number = Exchange::Attempt(call.attempt);
     let method = &request.method;
     *span = context
@@ -200,6 +194,17 @@ async fn send(
             )
             .await
         }
+    }
+}
+
+/// For the metrics, and for the process that may come after a SIGKILL.
+fn about_to_send(context: &Shared, lane: &Lane, call: &Claimed, claimed: BootTime) {
+    context.observer.emit(Observation::Sending {
+        leaf: &lane.name,
+        waited: call.waited + claimed.elapsed(),
+    });
+    if let Some(begun) = &context.begun {
+        begun.note((call.id, call.round));
     }
 }
 

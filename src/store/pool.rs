@@ -126,7 +126,9 @@ impl managed::Manager for Manager {
 
 impl Manager {
     async fn open(&self, config: &Config) -> Result<Connection, tokio_postgres::Error> {
-        let (client, connection) = config.connect(self.connect.tls.clone()).await?;
+        // Boxed: all that may open a connection would be as large as this.
+        let connecting = Box::pin(config.connect(self.connect.tls.clone()));
+        let (client, connection) = connecting.await?;
         #[expect(
             clippy::disallowed_methods,
             reason = "it lives as long as its connection, and ends with it"

@@ -73,6 +73,8 @@ fn directives(filter: &str) -> Result<String, String> {
             ));
         }
     }
+    // At `debug` it says the parameters of a prepared statement: bodies, and what rows hold of secrets.
+    all.push("tokio_postgres::query=info".to_owned());
     Ok(all.join(","))
 }
 
@@ -150,8 +152,8 @@ mod tests {
         ] {
             let said = super::directives(filter).unwrap();
             assert_eq!(
-                said.strip_prefix("deadpool=error,opentelemetry=off,"),
-                Some(directives)
+                said,
+                format!("deadpool=error,opentelemetry=off,{directives},tokio_postgres::query=info")
             );
             EnvFilter::try_new(said).unwrap();
         }
