@@ -291,6 +291,63 @@ BEGIN
     RETURN 'forgotten';
 END $_$;
 
+CREATE TABLE leafhopper.dispatch (
+    call_id bigint NOT NULL,
+    leaf text NOT NULL COLLATE pg_catalog."C",
+    key text NOT NULL COLLATE pg_catalog."C",
+    ordering_key text COLLATE pg_catalog."C",
+    batch_id uuid,
+    run_when text NOT NULL,
+    undoes bigint,
+    priority smallint NOT NULL,
+    credential text,
+    timeout interval,
+    deadline timestamp with time zone,
+    state text DEFAULT 'pending'::text NOT NULL,
+    held text,
+    due_at timestamp with time zone,
+    deferred_since timestamp with time zone,
+    enqueued_at timestamp with time zone NOT NULL,
+    attempts integer DEFAULT 0 NOT NULL,
+    tries integer DEFAULT 0 NOT NULL,
+    probes integer DEFAULT 0 NOT NULL,
+    crashes integer DEFAULT 0 NOT NULL,
+    instance uuid,
+    round bigint,
+    claimed_at timestamp with time zone,
+    alive_until timestamp with time zone,
+    first_claimed_at timestamp with time zone,
+    give_up_at timestamp with time zone,
+    in_doubt_since timestamp with time zone,
+    resend boolean DEFAULT false NOT NULL,
+    resend_asks boolean DEFAULT false NOT NULL,
+    exists_said boolean DEFAULT false NOT NULL,
+    suspect boolean DEFAULT false NOT NULL,
+    cancel_requested text,
+    reason text,
+    last_status integer,
+    last_error text
+)
+WITH (fillfactor='50', autovacuum_vacuum_scale_factor='0.02', autovacuum_vacuum_threshold='1000', autovacuum_vacuum_cost_delay='0', autovacuum_analyze_scale_factor='0.1', autovacuum_analyze_threshold='1000');
+
+COMMENT ON TABLE leafhopper.dispatch IS 'Where each call that is not final stands. Written by the sidecar.';
+
+CREATE FUNCTION leafhopper.is_consistent(d leafhopper.dispatch) RETURNS boolean
+    LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE
+    AS $$
+BEGIN
+    IF d.state = 'pending' THEN
+        RETURN d.held IS NULL OR d.held IN ('arrived', 'order', 'key', 'batch');
+    END IF;
+    RETURN d.held IS NULL AND CASE d.state
+        WHEN 'dispatching' THEN pg_catalog.num_nulls(d.instance, d.round, d.claimed_at, d.alive_until) = 0
+        WHEN 'accepted' THEN true
+        WHEN 'in_doubt' THEN pg_catalog.num_nulls(d.in_doubt_since, d.due_at) = 0
+        WHEN 'parked' THEN d.reason IS NOT NULL
+        ELSE false
+    END;
+END $$;
+
 CREATE FUNCTION leafhopper.is_told(call bigint, attempt integer, class text, status integer, error text) RETURNS boolean
     LANGUAGE sql
     SET search_path TO 'pg_catalog', 'pg_temp'
@@ -299,6 +356,137 @@ CREATE FUNCTION leafhopper.is_told(call bigint, attempt integer, class text, sta
                     WHERE a.call_id = call AND a.attempt = is_told.attempt AND a.class = is_told.class
                       AND a.status IS NOT DISTINCT FROM is_told.status AND a.error IS NOT DISTINCT FROM is_told.error)
 $$;
+
+CREATE TABLE leafhopper.outbox (
+    id bigint NOT NULL,
+    leaf text NOT NULL COLLATE pg_catalog."C",
+    key text DEFAULT (gen_random_uuid())::text NOT NULL COLLATE pg_catalog."C",
+    method text DEFAULT 'POST'::text NOT NULL,
+    path text NOT NULL,
+    headers jsonb DEFAULT '{}'::jsonb NOT NULL,
+    body jsonb,
+    body_raw bytea,
+    content_type text,
+    batch_id uuid,
+    run_when text DEFAULT 'ready'::text NOT NULL,
+    ordering_key text COLLATE pg_catalog."C",
+    priority smallint DEFAULT 0 NOT NULL,
+    not_before timestamp with time zone,
+    deadline timestamp with time zone,
+    max_attempts integer,
+    timeout interval,
+    credential text,
+    probe jsonb,
+    compensate jsonb,
+    meta jsonb DEFAULT '{}'::jsonb NOT NULL,
+    created_at timestamp with time zone DEFAULT now() NOT NULL,
+    undoes bigint
+);
+
+COMMENT ON TABLE leafhopper.outbox IS 'One row for each call: the intent. The app inserts, nobody updates.';
+
+CREATE FUNCTION leafhopper.is_well_formed(o leafhopper.outbox) RETURNS boolean
+    LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    AS $_$
+DECLARE
+    broken text;
+BEGIN
+    -- The usual row, for which most rules have nothing to say. All that is told here is told below in full.
+    IF num_nonnulls(o.body_raw, o.content_type, o.ordering_key, o.max_attempts, o.timeout, o.credential, o.probe,
+                    o.compensate, o.undoes) = 0
+       AND o.run_when = 'ready' AND o.headers = '{}' AND jsonb_typeof(o.meta) = 'object'
+       AND o.method IN ('POST', 'PUT', 'PATCH', 'DELETE', 'GET')
+       AND o.path ~ '^(/[-_0-9A-Za-z]+)+$' AND char_length(o.path) <= 8000
+       AND char_length(o.key) BETWEEN 1 AND 200 AND strpos(o.key, ':undo:') = 0
+       AND char_length(o.leaf) BETWEEN 1 AND 100
+    THEN
+        RETURN true;
+    END IF;
+
+    broken := CASE
+        WHEN NOT (o.compensate IS NULL OR coalesce(
+                  jsonb_typeof(o.compensate) = 'object'
+                  AND o.compensate ->> 'method' IN ('GET', 'HEAD', 'POST', 'PUT', 'PATCH', 'DELETE')
+                  AND jsonb_typeof(o.compensate -> 'path') = 'string' AND o.compensate ->> 'path' LIKE '/%'
+                  AND NOT jsonb_path_exists(o.compensate,
+                      '$.keyvalue() ? (!(@.key like_regex "^(method|path|body)$"))', silent => true), false))
+            THEN 'compensate_is_an_object_with_method_and_path'
+        WHEN (o.body_raw IS NOT NULL) <> (o.content_type IS NOT NULL)
+            THEN 'content_type_goes_with_body_raw_and_only_with_it'
+        WHEN jsonb_path_exists(o.headers, '$.keyvalue() ? (@.key like_regex "^content-type$" flag "i")', silent => true)
+            THEN 'content_type_is_not_among_the_headers'
+        WHEN o.content_type !~ '^[!-~]([ -~]{0,198}[!-~])?$'
+            THEN 'content_type_is_visible_ascii'
+        WHEN char_length(o.credential) NOT BETWEEN 1 AND 200
+            THEN 'credential_is_1_to_200_characters'
+        WHEN jsonb_path_exists(o.headers,
+                 '$.keyvalue() ? (!(@.key like_regex "^[-!#$%&''*+.^_`|~0-9A-Za-z]+$"))', silent => true)
+            THEN 'header_names_are_http_tokens'
+        WHEN o.headers <> '{}'
+             AND jsonb_array_length(jsonb_path_query_array(o.headers, '$.keyvalue()', silent => true))
+              <> jsonb_array_length(jsonb_path_query_array(lower(o.headers::text)::jsonb, '$.keyvalue()', silent => true))
+            THEN 'header_names_are_unique_in_any_case'
+        WHEN jsonb_path_exists(o.headers,
+                 '$.keyvalue() ? (!(@.value like_regex "^([!-~]([ -~]*[!-~])?)?$"))', silent => true)
+            THEN 'header_values_are_visible_ascii'
+        WHEN jsonb_typeof(o.headers) <> 'object'
+             OR jsonb_path_exists(o.headers, '$.keyvalue() ? (@.value.type() != "string")', silent => true)
+            THEN 'headers_are_an_object_of_strings'
+        WHEN jsonb_path_exists(o.headers,
+                 '$.keyvalue() ? (@.key like_regex "^(host|content-length|connection|keep-alive|proxy-connection|proxy-authenticate|proxy-authorization|te|trailer|transfer-encoding|upgrade|expect)$" flag "i")', silent => true)
+            THEN 'headers_do_not_frame_or_route'
+        WHEN (o.key ~ ':undo:[0-9]+$') <> (o.undoes IS NOT NULL)
+            THEN 'key_does_not_end_in_undo_and_digits'
+        -- A compensation's key is the key that it undoes, with an end.
+        WHEN char_length(o.key) NOT BETWEEN 1 AND 200 AND o.undoes IS NULL
+            THEN 'key_is_1_to_200_characters'
+        WHEN char_length(o.leaf) NOT BETWEEN 1 AND 100
+            THEN 'leaf_is_1_to_100_characters'
+        WHEN o.max_attempts < 1
+            THEN 'max_attempts_is_at_least_1'
+        WHEN jsonb_typeof(o.meta) <> 'object'
+            THEN 'meta_is_an_object'
+        WHEN o.method NOT IN ('GET', 'HEAD', 'POST', 'PUT', 'PATCH', 'DELETE')
+            THEN 'method_is_get_head_post_put_patch_or_delete'
+        WHEN o.body IS NOT NULL AND o.body_raw IS NOT NULL
+            THEN 'only_one_of_body_and_body_raw'
+        WHEN char_length(o.ordering_key) NOT BETWEEN 1 AND 200
+            THEN 'ordering_key_is_1_to_200_characters'
+        -- What a URL parser would write in another way: the request must be the one that was asked for.
+        WHEN split_part(o.path, '?', 1) ~ '["<>{}`]' OR o.path ~ '[?].*["''<>]'
+            THEN 'path_has_no_character_that_a_url_must_escape'
+        WHEN split_part(o.path, '?', 1) ~* '(^|/|%(25)*(2f|5c))(\.|%(25)*2e){1,2}(;|$|/|%(25)*(2f|5c))'
+            THEN 'path_has_no_dot_segment_in_any_encoding'
+        WHEN char_length(o.path) > 8000
+            THEN 'path_is_at_most_8000_characters'
+        WHEN o.path !~ '^[!-~]+$' OR o.path ~ '[\\#]'
+            THEN 'path_is_visible_ascii_without_backslash_or_fragment'
+        WHEN o.path ~* '%([^0-9a-f]|.[^0-9a-f]|.?$)'
+            THEN 'path_percent_signs_are_escapes'
+        WHEN o.path !~ '^/([^/]|$)'
+            THEN 'path_starts_with_exactly_one_slash'
+        WHEN NOT (o.probe IS NULL OR coalesce(
+                  jsonb_typeof(o.probe) = 'object'
+                  AND jsonb_typeof(o.probe -> 'path') = 'string' AND o.probe ->> 'path' LIKE '/%'
+                  AND coalesce(o.probe ->> 'method' IN ('GET', 'HEAD'), true)
+                  AND NOT jsonb_path_exists(o.probe,
+                      '$.keyvalue() ? (!(@.key like_regex "^(method|path|found|settle|max_probes)$"))', silent => true), false))
+            THEN 'probe_is_an_object_with_a_path'
+        WHEN o.run_when NOT IN ('ready', 'batch_succeeded', 'batch_failed', 'batch_settled')
+            THEN 'run_when_is_ready_or_a_batch_phase'
+        WHEN o.run_when <> 'ready' AND o.batch_id IS NULL
+            THEN 'run_when_other_than_ready_needs_a_batch'
+        WHEN o.timeout <= interval '0' OR o.timeout > interval '1 day'
+            THEN 'timeout_is_above_zero_and_at_most_a_day'
+    END;
+    IF broken IS NOT NULL THEN
+        RAISE EXCEPTION USING ERRCODE = 'check_violation',
+            MESSAGE = format('new row for relation "outbox" violates check constraint "%s"', broken),
+            SCHEMA = 'leafhopper', TABLE = 'outbox', CONSTRAINT = broken;
+    END IF;
+    RETURN true;
+END $_$;
 
 CREATE FUNCTION leafhopper.may_run_again(call bigint) RETURNS boolean
     LANGUAGE sql
@@ -331,6 +519,9 @@ CREATE FUNCTION leafhopper.outbox_inserted() RETURNS trigger
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp'
     AS $_$
+DECLARE
+    sleeping boolean;
+    batches  boolean;
 BEGIN
     INSERT INTO leafhopper.dispatch (call_id, leaf, key, ordering_key, batch_id, run_when, undoes, priority,
                                      credential, timeout, deadline, held, due_at, enqueued_at)
@@ -342,9 +533,18 @@ BEGIN
            CASE WHEN not_before > clock_timestamp() THEN not_before END,
            clock_timestamp()
       FROM inserted;
-    INSERT INTO leafhopper.batch_mark (batch_id)
-    SELECT DISTINCT batch_id FROM inserted WHERE batch_id IS NOT NULL;
-    PERFORM leafhopper.wake();
+    -- One statement tells of the usual row that nothing else is to be done.
+    SELECT last_value > extract(epoch FROM clock_timestamp()) * 1000,
+           EXISTS (SELECT FROM inserted WHERE batch_id IS NOT NULL)
+      INTO sleeping, batches
+      FROM leafhopper.sleeping_until;
+    IF batches THEN
+        INSERT INTO leafhopper.batch_mark (batch_id)
+        SELECT DISTINCT batch_id FROM inserted WHERE batch_id IS NOT NULL;
+    END IF;
+    IF sleeping THEN
+        PERFORM leafhopper.wake();
+    END IF;
     RETURN NULL;
 END $_$;
 
@@ -674,53 +874,6 @@ ALTER TABLE leafhopper.batch_mark ALTER COLUMN id ADD GENERATED ALWAYS AS IDENTI
     CACHE 1
 );
 
-CREATE TABLE leafhopper.dispatch (
-    call_id bigint NOT NULL,
-    leaf text NOT NULL COLLATE pg_catalog."C",
-    key text NOT NULL COLLATE pg_catalog."C",
-    ordering_key text COLLATE pg_catalog."C",
-    batch_id uuid,
-    run_when text NOT NULL,
-    undoes bigint,
-    priority smallint NOT NULL,
-    credential text,
-    timeout interval,
-    deadline timestamp with time zone,
-    state text DEFAULT 'pending'::text NOT NULL,
-    held text,
-    due_at timestamp with time zone,
-    deferred_since timestamp with time zone,
-    enqueued_at timestamp with time zone NOT NULL,
-    attempts integer DEFAULT 0 NOT NULL,
-    tries integer DEFAULT 0 NOT NULL,
-    probes integer DEFAULT 0 NOT NULL,
-    crashes integer DEFAULT 0 NOT NULL,
-    instance uuid,
-    round bigint,
-    claimed_at timestamp with time zone,
-    alive_until timestamp with time zone,
-    first_claimed_at timestamp with time zone,
-    give_up_at timestamp with time zone,
-    in_doubt_since timestamp with time zone,
-    resend boolean DEFAULT false NOT NULL,
-    resend_asks boolean DEFAULT false NOT NULL,
-    exists_said boolean DEFAULT false NOT NULL,
-    suspect boolean DEFAULT false NOT NULL,
-    cancel_requested text,
-    reason text,
-    last_status integer,
-    last_error text,
-    CONSTRAINT dispatch_state_is_known CHECK ((state = ANY (ARRAY['pending'::text, 'dispatching'::text, 'accepted'::text, 'in_doubt'::text, 'parked'::text]))),
-    CONSTRAINT dispatching_names_its_claim CHECK (((state <> 'dispatching'::text) OR ((instance IS NOT NULL) AND (round IS NOT NULL) AND (claimed_at IS NOT NULL) AND (alive_until IS NOT NULL)))),
-    CONSTRAINT held_calls_are_pending CHECK (((held IS NULL) OR (state = 'pending'::text))),
-    CONSTRAINT held_is_known CHECK ((held = ANY (ARRAY['arrived'::text, 'order'::text, 'key'::text, 'batch'::text]))),
-    CONSTRAINT in_doubt_has_a_time_to_look CHECK (((state <> 'in_doubt'::text) OR ((in_doubt_since IS NOT NULL) AND (due_at IS NOT NULL)))),
-    CONSTRAINT parked_says_why CHECK (((state <> 'parked'::text) OR (reason IS NOT NULL)))
-)
-WITH (fillfactor='50', autovacuum_vacuum_scale_factor='0.02', autovacuum_vacuum_threshold='1000', autovacuum_vacuum_cost_delay='0', autovacuum_analyze_scale_factor='0.1', autovacuum_analyze_threshold='1000');
-
-COMMENT ON TABLE leafhopper.dispatch IS 'Where each call that is not final stands. Written by the sidecar.';
-
 CREATE TABLE leafhopper.finished (
     call_id bigint NOT NULL,
     batch_id uuid,
@@ -777,62 +930,6 @@ CREATE TABLE leafhopper.origin (
     change text,
     CONSTRAINT origin_only_row_check CHECK (only_row)
 );
-
-CREATE TABLE leafhopper.outbox (
-    id bigint NOT NULL,
-    leaf text NOT NULL COLLATE pg_catalog."C",
-    key text DEFAULT (gen_random_uuid())::text NOT NULL COLLATE pg_catalog."C",
-    method text DEFAULT 'POST'::text NOT NULL,
-    path text NOT NULL,
-    headers jsonb DEFAULT '{}'::jsonb NOT NULL,
-    body jsonb,
-    body_raw bytea,
-    content_type text,
-    batch_id uuid,
-    run_when text DEFAULT 'ready'::text NOT NULL,
-    ordering_key text COLLATE pg_catalog."C",
-    priority smallint DEFAULT 0 NOT NULL,
-    not_before timestamp with time zone,
-    deadline timestamp with time zone,
-    max_attempts integer,
-    timeout interval,
-    credential text,
-    probe jsonb,
-    compensate jsonb,
-    meta jsonb DEFAULT '{}'::jsonb NOT NULL,
-    created_at timestamp with time zone DEFAULT now() NOT NULL,
-    undoes bigint,
-    CONSTRAINT compensate_is_an_object_with_method_and_path CHECK (((compensate IS NULL) OR COALESCE(((jsonb_typeof(compensate) = 'object'::text) AND ((compensate ->> 'method'::text) = ANY (ARRAY['GET'::text, 'HEAD'::text, 'POST'::text, 'PUT'::text, 'PATCH'::text, 'DELETE'::text])) AND (jsonb_typeof((compensate -> 'path'::text)) = 'string'::text) AND ((compensate ->> 'path'::text) ~~ '/%'::text) AND (NOT jsonb_path_exists(compensate, '$.keyvalue()?(!(@."key" like_regex "^(method|path|body)$"))'::jsonpath, silent => true))), false))),
-    CONSTRAINT content_type_goes_with_body_raw_and_only_with_it CHECK (((body_raw IS NOT NULL) = (content_type IS NOT NULL))),
-    CONSTRAINT content_type_is_not_among_the_headers CHECK ((NOT jsonb_path_exists(headers, '$.keyvalue()?(@."key" like_regex "^content-type$" flag "i")'::jsonpath, silent => true))),
-    CONSTRAINT content_type_is_visible_ascii CHECK ((content_type ~ '^[!-~]([ -~]{0,198}[!-~])?$'::text)),
-    CONSTRAINT credential_is_1_to_200_characters CHECK (((char_length(credential) >= 1) AND (char_length(credential) <= 200))),
-    CONSTRAINT header_names_are_http_tokens CHECK ((NOT jsonb_path_exists(headers, '$.keyvalue()?(!(@."key" like_regex "^[-!#$%&''*+.^_`|~0-9A-Za-z]+$"))'::jsonpath, silent => true))),
-    CONSTRAINT header_names_are_unique_in_any_case CHECK (((headers = '{}'::jsonb) OR (jsonb_array_length(jsonb_path_query_array(headers, '$.keyvalue()'::jsonpath, silent => true)) = jsonb_array_length(jsonb_path_query_array((lower((headers)::text))::jsonb, '$.keyvalue()'::jsonpath, silent => true))))),
-    CONSTRAINT header_values_are_visible_ascii CHECK ((NOT jsonb_path_exists(headers, '$.keyvalue()?(!(@."value" like_regex "^([!-~]([ -~]*[!-~])?)?$"))'::jsonpath, silent => true))),
-    CONSTRAINT headers_are_an_object_of_strings CHECK (((jsonb_typeof(headers) = 'object'::text) AND (NOT jsonb_path_exists(headers, '$.keyvalue()?(@."value".type() != "string")'::jsonpath, silent => true)))),
-    CONSTRAINT headers_do_not_frame_or_route CHECK ((NOT jsonb_path_exists(headers, '$.keyvalue()?(@."key" like_regex "^(host|content-length|connection|keep-alive|proxy-connection|proxy-authenticate|proxy-authorization|te|trailer|transfer-encoding|upgrade|expect)$" flag "i")'::jsonpath, silent => true))),
-    CONSTRAINT key_does_not_end_in_undo_and_digits CHECK (((key ~ ':undo:[0-9]+$'::text) = (undoes IS NOT NULL))),
-    CONSTRAINT key_is_1_to_200_characters CHECK ((((char_length(key) >= 1) AND (char_length(key) <= 200)) OR (undoes IS NOT NULL))),
-    CONSTRAINT leaf_is_1_to_100_characters CHECK (((char_length(leaf) >= 1) AND (char_length(leaf) <= 100))),
-    CONSTRAINT max_attempts_is_at_least_1 CHECK ((max_attempts >= 1)),
-    CONSTRAINT meta_is_an_object CHECK ((jsonb_typeof(meta) = 'object'::text)),
-    CONSTRAINT method_is_get_head_post_put_patch_or_delete CHECK ((method = ANY (ARRAY['GET'::text, 'HEAD'::text, 'POST'::text, 'PUT'::text, 'PATCH'::text, 'DELETE'::text]))),
-    CONSTRAINT only_one_of_body_and_body_raw CHECK (((body IS NULL) OR (body_raw IS NULL))),
-    CONSTRAINT ordering_key_is_1_to_200_characters CHECK (((char_length(ordering_key) >= 1) AND (char_length(ordering_key) <= 200))),
-    CONSTRAINT path_has_no_character_that_a_url_must_escape CHECK (((split_part(path, '?'::text, 1) !~ '["<>{}`]'::text) AND (path !~ '[?].*["''<>]'::text))),
-    CONSTRAINT path_has_no_dot_segment_in_any_encoding CHECK ((split_part(path, '?'::text, 1) !~* '(^|/|%(25)*(2f|5c))(\.|%(25)*2e){1,2}(;|$|/|%(25)*(2f|5c))'::text)),
-    CONSTRAINT path_is_at_most_8000_characters CHECK ((char_length(path) <= 8000)),
-    CONSTRAINT path_is_visible_ascii_without_backslash_or_fragment CHECK (((path ~ '^[!-~]+$'::text) AND (path !~ '[\\#]'::text))),
-    CONSTRAINT path_percent_signs_are_escapes CHECK ((path !~* '%([^0-9a-f]|.[^0-9a-f]|.?$)'::text)),
-    CONSTRAINT path_starts_with_exactly_one_slash CHECK ((path ~ '^/([^/]|$)'::text)),
-    CONSTRAINT probe_is_an_object_with_a_path CHECK (((probe IS NULL) OR COALESCE(((jsonb_typeof(probe) = 'object'::text) AND (jsonb_typeof((probe -> 'path'::text)) = 'string'::text) AND ((probe ->> 'path'::text) ~~ '/%'::text) AND COALESCE(((probe ->> 'method'::text) = ANY (ARRAY['GET'::text, 'HEAD'::text])), true) AND (NOT jsonb_path_exists(probe, '$.keyvalue()?(!(@."key" like_regex "^(method|path|found|settle|max_probes)$"))'::jsonpath, silent => true))), false))),
-    CONSTRAINT run_when_is_ready_or_a_batch_phase CHECK ((run_when = ANY (ARRAY['ready'::text, 'batch_succeeded'::text, 'batch_failed'::text, 'batch_settled'::text]))),
-    CONSTRAINT run_when_other_than_ready_needs_a_batch CHECK (((run_when = 'ready'::text) OR (batch_id IS NOT NULL))),
-    CONSTRAINT timeout_is_above_zero_and_at_most_a_day CHECK (((timeout > '00:00:00'::interval) AND (timeout <= '1 day'::interval)))
-);
-
-COMMENT ON TABLE leafhopper.outbox IS 'One row for each call: the intent. The app inserts, nobody updates.';
 
 CREATE TABLE leafhopper.result (
     leaf text NOT NULL COLLATE pg_catalog."C",
@@ -1140,6 +1237,12 @@ ALTER TABLE ONLY leafhopper.finished
 ALTER TABLE ONLY leafhopper.instance
     ADD CONSTRAINT instance_pkey PRIMARY KEY (id);
 
+ALTER TABLE leafhopper.dispatch
+    ADD CONSTRAINT is_consistent CHECK (leafhopper.is_consistent(dispatch.*));
+
+ALTER TABLE leafhopper.outbox
+    ADD CONSTRAINT is_well_formed CHECK (leafhopper.is_well_formed(outbox.*));
+
 ALTER TABLE ONLY leafhopper.job
     ADD CONSTRAINT job_pkey PRIMARY KEY (id);
 
@@ -1260,6 +1363,8 @@ REVOKE ALL ON FUNCTION leafhopper.end_call(call bigint, new_state text, why text
 REVOKE ALL ON FUNCTION leafhopper.failure_cancels(batch uuid, run_when text) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION leafhopper.forget(leaf text, key text) FROM PUBLIC;
+
+REVOKE ALL ON FUNCTION leafhopper.is_consistent(d leafhopper.dispatch) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION leafhopper.is_told(call bigint, attempt integer, class text, status integer, error text) FROM PUBLIC;
 

@@ -1,8 +1,119 @@
--- What happens at an INSERT, and the view of where each call stands.
+-- What a row must be, what happens at an INSERT, and the view of where each call stands.
 -- Locks:    none that anybody waits for; all of it is new.
 -- Breaking: no.
 
 INSERT INTO leafhopper.schema_version (version, name, oldest_reader) VALUES (2, 'trigger_and_view', 2);
+
+-- ---------------------------------------------------------------------------------------------------
+-- What a row of the outbox must be.
+-- ---------------------------------------------------------------------------------------------------
+-- One constraint that calls a function, not one for each rule: PostgreSQL reads the text of every constraint
+-- anew for each statement, which for thirty of them costs more than all else of an INSERT; what a function says is planned
+-- once for each session. It refuses as a constraint of the rule's name would: of several broken rules the first in the
+-- order of their names, and a rule that is neither true nor false is not broken.
+CREATE FUNCTION leafhopper.is_well_formed(o leafhopper.outbox) RETURNS boolean
+LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    broken text;
+BEGIN
+    -- The usual row, for which most rules have nothing to say. All that is told here is told below in full.
+    IF num_nonnulls(o.body_raw, o.content_type, o.ordering_key, o.max_attempts, o.timeout, o.credential, o.probe,
+                    o.compensate, o.undoes) = 0
+       AND o.run_when = 'ready' AND o.headers = '{}' AND jsonb_typeof(o.meta) = 'object'
+       AND o.method IN ('POST', 'PUT', 'PATCH', 'DELETE', 'GET')
+       AND o.path ~ '^(/[-_0-9A-Za-z]+)+$' AND char_length(o.path) <= 8000
+       AND char_length(o.key) BETWEEN 1 AND 200 AND strpos(o.key, ':undo:') = 0
+       AND char_length(o.leaf) BETWEEN 1 AND 100
+    THEN
+        RETURN true;
+    END IF;
+
+    broken := CASE
+        WHEN NOT (o.compensate IS NULL OR coalesce(
+                  jsonb_typeof(o.compensate) = 'object'
+                  AND o.compensate ->> 'method' IN ('GET', 'HEAD', 'POST', 'PUT', 'PATCH', 'DELETE')
+                  AND jsonb_typeof(o.compensate -> 'path') = 'string' AND o.compensate ->> 'path' LIKE '/%'
+                  AND NOT jsonb_path_exists(o.compensate,
+                      '$.keyvalue() ? (!(@.key like_regex "^(method|path|body)$"))', silent => true), false))
+            THEN 'compensate_is_an_object_with_method_and_path'
+        WHEN (o.body_raw IS NOT NULL) <> (o.content_type IS NOT NULL)
+            THEN 'content_type_goes_with_body_raw_and_only_with_it'
+        WHEN jsonb_path_exists(o.headers, '$.keyvalue() ? (@.key like_regex "^content-type$" flag "i")', silent => true)
+            THEN 'content_type_is_not_among_the_headers'
+        WHEN o.content_type !~ '^[!-~]([ -~]{0,198}[!-~])?$'
+            THEN 'content_type_is_visible_ascii'
+        WHEN char_length(o.credential) NOT BETWEEN 1 AND 200
+            THEN 'credential_is_1_to_200_characters'
+        WHEN jsonb_path_exists(o.headers,
+                 '$.keyvalue() ? (!(@.key like_regex "^[-!#$%&''*+.^_`|~0-9A-Za-z]+$"))', silent => true)
+            THEN 'header_names_are_http_tokens'
+        WHEN o.headers <> '{}'
+             AND jsonb_array_length(jsonb_path_query_array(o.headers, '$.keyvalue()', silent => true))
+              <> jsonb_array_length(jsonb_path_query_array(lower(o.headers::text)::jsonb, '$.keyvalue()', silent => true))
+            THEN 'header_names_are_unique_in_any_case'
+        WHEN jsonb_path_exists(o.headers,
+                 '$.keyvalue() ? (!(@.value like_regex "^([!-~]([ -~]*[!-~])?)?$"))', silent => true)
+            THEN 'header_values_are_visible_ascii'
+        WHEN jsonb_typeof(o.headers) <> 'object'
+             OR jsonb_path_exists(o.headers, '$.keyvalue() ? (@.value.type() != "string")', silent => true)
+            THEN 'headers_are_an_object_of_strings'
+        WHEN jsonb_path_exists(o.headers,
+                 '$.keyvalue() ? (@.key like_regex "^(host|content-length|connection|keep-alive|proxy-connection|proxy-authenticate|proxy-authorization|te|trailer|transfer-encoding|upgrade|expect)$" flag "i")', silent => true)
+            THEN 'headers_do_not_frame_or_route'
+        WHEN (o.key ~ ':undo:[0-9]+$') <> (o.undoes IS NOT NULL)
+            THEN 'key_does_not_end_in_undo_and_digits'
+        -- A compensation's key is the key that it undoes, with an end.
+        WHEN char_length(o.key) NOT BETWEEN 1 AND 200 AND o.undoes IS NULL
+            THEN 'key_is_1_to_200_characters'
+        WHEN char_length(o.leaf) NOT BETWEEN 1 AND 100
+            THEN 'leaf_is_1_to_100_characters'
+        WHEN o.max_attempts < 1
+            THEN 'max_attempts_is_at_least_1'
+        WHEN jsonb_typeof(o.meta) <> 'object'
+            THEN 'meta_is_an_object'
+        WHEN o.method NOT IN ('GET', 'HEAD', 'POST', 'PUT', 'PATCH', 'DELETE')
+            THEN 'method_is_get_head_post_put_patch_or_delete'
+        WHEN o.body IS NOT NULL AND o.body_raw IS NOT NULL
+            THEN 'only_one_of_body_and_body_raw'
+        WHEN char_length(o.ordering_key) NOT BETWEEN 1 AND 200
+            THEN 'ordering_key_is_1_to_200_characters'
+        -- What a URL parser would write in another way: the request must be the one that was asked for.
+        WHEN split_part(o.path, '?', 1) ~ '["<>{}`]' OR o.path ~ '[?].*["''<>]'
+            THEN 'path_has_no_character_that_a_url_must_escape'
+        WHEN split_part(o.path, '?', 1) ~* '(^|/|%(25)*(2f|5c))(\.|%(25)*2e){1,2}(;|$|/|%(25)*(2f|5c))'
+            THEN 'path_has_no_dot_segment_in_any_encoding'
+        WHEN char_length(o.path) > 8000
+            THEN 'path_is_at_most_8000_characters'
+        WHEN o.path !~ '^[!-~]+$' OR o.path ~ '[\\#]'
+            THEN 'path_is_visible_ascii_without_backslash_or_fragment'
+        WHEN o.path ~* '%([^0-9a-f]|.[^0-9a-f]|.?$)'
+            THEN 'path_percent_signs_are_escapes'
+        WHEN o.path !~ '^/([^/]|$)'
+            THEN 'path_starts_with_exactly_one_slash'
+        WHEN NOT (o.probe IS NULL OR coalesce(
+                  jsonb_typeof(o.probe) = 'object'
+                  AND jsonb_typeof(o.probe -> 'path') = 'string' AND o.probe ->> 'path' LIKE '/%'
+                  AND coalesce(o.probe ->> 'method' IN ('GET', 'HEAD'), true)
+                  AND NOT jsonb_path_exists(o.probe,
+                      '$.keyvalue() ? (!(@.key like_regex "^(method|path|found|settle|max_probes)$"))', silent => true), false))
+            THEN 'probe_is_an_object_with_a_path'
+        WHEN o.run_when NOT IN ('ready', 'batch_succeeded', 'batch_failed', 'batch_settled')
+            THEN 'run_when_is_ready_or_a_batch_phase'
+        WHEN o.run_when <> 'ready' AND o.batch_id IS NULL
+            THEN 'run_when_other_than_ready_needs_a_batch'
+        WHEN o.timeout <= interval '0' OR o.timeout > interval '1 day'
+            THEN 'timeout_is_above_zero_and_at_most_a_day'
+    END;
+    IF broken IS NOT NULL THEN
+        RAISE EXCEPTION USING ERRCODE = 'check_violation',
+            MESSAGE = format('new row for relation "outbox" violates check constraint "%s"', broken),
+            SCHEMA = 'leafhopper', TABLE = 'outbox', CONSTRAINT = broken;
+    END IF;
+    RETURN true;
+END $$;
+
+-- A constraint, not a trigger: it holds also where triggers don't fire, and after those of the app have changed the row.
+ALTER TABLE leafhopper.outbox ADD CONSTRAINT is_well_formed CHECK (leafhopper.is_well_formed(outbox));
 
 -- ---------------------------------------------------------------------------------------------------
 -- The insert trigger. It must not fail, wait, or look anything up that another transaction holds.
@@ -28,6 +139,9 @@ END $$;
 
 CREATE FUNCTION leafhopper.outbox_inserted() RETURNS trigger
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    sleeping boolean;
+    batches  boolean;
 BEGIN
     INSERT INTO leafhopper.dispatch (call_id, leaf, key, ordering_key, batch_id, run_when, undoes, priority,
                                      credential, timeout, deadline, held, due_at, enqueued_at)
@@ -39,9 +153,18 @@ BEGIN
            CASE WHEN not_before > clock_timestamp() THEN not_before END,
            clock_timestamp()
       FROM inserted;
-    INSERT INTO leafhopper.batch_mark (batch_id)
-    SELECT DISTINCT batch_id FROM inserted WHERE batch_id IS NOT NULL;
-    PERFORM leafhopper.wake();
+    -- One statement tells of the usual row that nothing else is to be done.
+    SELECT last_value > extract(epoch FROM clock_timestamp()) * 1000,
+           EXISTS (SELECT FROM inserted WHERE batch_id IS NOT NULL)
+      INTO sleeping, batches
+      FROM leafhopper.sleeping_until;
+    IF batches THEN
+        INSERT INTO leafhopper.batch_mark (batch_id)
+        SELECT DISTINCT batch_id FROM inserted WHERE batch_id IS NOT NULL;
+    END IF;
+    IF sleeping THEN
+        PERFORM leafhopper.wake();
+    END IF;
     RETURN NULL;
 END $$;
 

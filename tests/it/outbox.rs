@@ -4,6 +4,7 @@
 use std::{collections::BTreeSet, time::Duration};
 
 use serde_json::json;
+use tokio_postgres::error::SqlState;
 
 use crate::harness::{
     Bed,
@@ -130,19 +131,29 @@ pub(crate) fn table<const N: usize>(text: &'static str) -> impl Iterator<Item = 
     })
 }
 
+/// The constraint that this is a violation of, where it looks as PostgreSQL's own does.
+fn rule(error: &tokio_postgres::Error) -> String {
+    let of_the_outbox = error.as_db_error().filter(|error| {
+        *error.code() == SqlState::CHECK_VIOLATION
+            && error.schema() == Some("leafhopper")
+            && error.table() == Some("outbox")
+    });
+    let name = of_the_outbox.and_then(|error| {
+        let name = error.constraint()?;
+        let message =
+            format!("new row for relation \"outbox\" violates check constraint \"{name}\"");
+        (error.message() == message).then(|| name.to_owned())
+    });
+    name.unwrap_or_else(|| format!("{error:?}"))
+}
+
 #[tokio::test]
 async fn a_malformed_row_is_refused_by_the_constraint_that_says_why() {
     let bed = Bed::new().await;
     let mut wrong = Vec::new();
     for [columns, values, constraint] in table(MALFORMED) {
         let refused = bed.app.try_insert(columns, values).await;
-        let seen = match &refused {
-            Ok(_) => "was taken".to_owned(),
-            Err(error) => error
-                .as_db_error()
-                .and_then(|error| error.constraint())
-                .map_or_else(|| format!("{error:?}"), str::to_owned),
-        };
+        let seen = refused.map_or_else(|error| rule(&error), |_| "was taken".to_owned());
         if seen != constraint {
             wrong.push(format!(
                 "({columns}) = ({values}): {seen}, expected {constraint}"
@@ -155,18 +166,32 @@ async fn a_malformed_row_is_refused_by_the_constraint_that_says_why() {
     let all = bed
         .app
         .rows(
-            "SELECT conname FROM pg_constraint \
-              WHERE conrelid = 'leafhopper.outbox'::regclass AND contype = 'c'",
+            "SELECT (regexp_matches(prosrc, 'THEN ''(\\w+)''', 'g'))[1] AS name FROM pg_proc \
+              WHERE oid = 'leafhopper.is_well_formed'::regproc",
         )
         .await;
     let all: BTreeSet<&str> = all
         .iter()
-        .map(|row| row["conname"].as_str().unwrap())
+        .map(|row| row["name"].as_str().unwrap())
         .collect();
     let tested: BTreeSet<&str> = table(MALFORMED)
         .map(|[_, _, constraint]| constraint)
         .collect();
     assert_eq!(all, tested);
+}
+
+#[tokio::test]
+async fn a_malformed_row_is_refused_also_where_no_trigger_fires() {
+    let bed = Bed::new().await;
+    let id = bed.app.insert(keyed("leaf", "k")).await;
+    bed.app
+        .execute("SET session_replication_role = replica")
+        .await;
+    let refused = bed.app.try_insert("path", "'//host/'").await.unwrap_err();
+    assert_eq!(rule(&refused), "path_starts_with_exactly_one_slash");
+    let update = format!("UPDATE leafhopper.outbox SET key = '' WHERE id = {id}");
+    let refused = bed.app.client().batch_execute(&update).await;
+    assert_eq!(rule(&refused.unwrap_err()), "key_is_1_to_200_characters");
 }
 
 #[tokio::test]
