@@ -40,6 +40,9 @@ use pool::{Connection, Object, Pool};
 
 use crate::{domain::trace::Trace, step::reached};
 
+/// The target that logs, at `debug`, the parameters of prepared statements: bodies, and what rows hold of secrets.
+pub(crate) const SAYS_PARAMETERS: &str = "tokio_postgres::query";
+
 /// A statement that takes longer than this is given up; none of them should take a tenth of it.
 const STATEMENT_LIMIT: Duration = Duration::from_secs(20);
 

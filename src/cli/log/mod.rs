@@ -16,6 +16,7 @@ use tracing_subscriber::{
 };
 
 use super::output::are_colours_wanted;
+use crate::store::SAYS_PARAMETERS;
 
 /// Libraries speak of themselves from this level on, unless one is named: a level is asked for to hear leafhopper.
 const OF_LIBRARIES: LevelFilter = LevelFilter::WARN;
@@ -73,8 +74,7 @@ fn directives(filter: &str) -> Result<String, String> {
             ));
         }
     }
-    // At `debug` it says the parameters of a prepared statement: bodies, and what rows hold of secrets.
-    all.push("tokio_postgres::query=info".to_owned());
+    all.push(format!("{SAYS_PARAMETERS}=info"));
     Ok(all.join(","))
 }
 
@@ -153,7 +153,7 @@ mod tests {
             let said = super::directives(filter).unwrap();
             assert_eq!(
                 said,
-                format!("deadpool=error,opentelemetry=off,{directives},tokio_postgres::query=info")
+                format!("deadpool=error,opentelemetry=off,{directives},{SAYS_PARAMETERS}=info")
             );
             EnvFilter::try_new(said).unwrap();
         }
