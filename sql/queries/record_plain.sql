@@ -15,8 +15,9 @@ WITH input AS MATERIALIZED (
                   $9::bytea[], $10::bool[], $11::bytea[])
         AS i (call_id, leaf, key, attempt, generation, status, headers, body, body_raw, truncated, request_hash)
 ),
+-- With all that is recorded: a join of few rows is one that the planner makes by comparing each with each.
 own AS MATERIALIZED (
-    SELECT d.call_id, d.leaf, d.attempts + 1 AS spent, d.batch_id, d.key AS excludes
+    SELECT i.*, d.attempts + 1 AS spent, d.batch_id, d.key AS excludes
       FROM input i JOIN leafhopper.dispatch d USING (call_id)
      WHERE d.state = 'dispatching' AND d.tries = i.attempt AND d.in_doubt_since IS NULL
        FOR UPDATE OF d SKIP LOCKED
@@ -24,19 +25,20 @@ own AS MATERIALIZED (
 placed AS (
     INSERT INTO leafhopper.result (leaf, key, generation, call_id, batch_id, attempts, attempt, status, headers, body,
                                    body_raw, truncated, source, request_hash)
-    SELECT i.leaf, i.key, i.generation, o.call_id, o.batch_id, o.spent, i.attempt, i.status, i.headers::jsonb, i.body::jsonb,
-           i.body_raw, i.truncated, 'response', i.request_hash
-      FROM own o JOIN input i USING (call_id)
+    SELECT o.leaf, o.key, o.generation, o.call_id, o.batch_id, o.spent, o.attempt, o.status, o.headers::jsonb, o.body::jsonb,
+           o.body_raw, o.truncated, 'response', o.request_hash
+      FROM own o
     ON CONFLICT (leaf, key, generation) DO NOTHING
     RETURNING call_id
 ),
 gone AS (
     DELETE FROM leafhopper.dispatch d USING placed p WHERE d.call_id = p.call_id
 ),
--- Who waits for the key may go, the first of them; one that somebody holds is left to the sweep.
+-- Who waits for the key may go, the first of them; one that somebody holds is left to the sweep. Where the result was
+-- not placed, this call is still there, and the claim holds that one again.
 waiting AS MATERIALIZED (
     SELECT w.call_id
-      FROM own o JOIN placed p USING (call_id)
+      FROM own o
      CROSS JOIN LATERAL (
         SELECT w.call_id FROM leafhopper.dispatch w
          WHERE w.leaf = o.leaf AND w.key = o.excludes AND w.held = 'key'
