@@ -15,7 +15,7 @@ use super::{
     context::Shared,
     dispatcher::PUT_OFF,
     entry::Entry,
-    lane::{Lane, Settings, Slot},
+    lane::{Lane, Place, Settings, Slot},
     lease::BootTime,
     recorder::{self, Recorded},
 };
@@ -44,7 +44,7 @@ pub(super) async fn attempt(
     context: Shared,
     lane: Arc<Lane>,
     call: Claimed,
-    slot: Slot,
+    (slot, place): (Slot, Place),
     term: u64,
     claimed: BootTime,
 ) {
@@ -52,7 +52,9 @@ pub(super) async fn attempt(
     let settings = lane.settings();
     let leaf_undoes = settings.leaf.compensate.is_some();
     let mut span = Span::default();
-    let recorded = match call.duty(settings.leaf.settle(), leaf_undoes) {
+    let duty = call.duty(settings.leaf.settle(), leaf_undoes);
+    let place = matches!(duty, Duty::Send).then_some(place);
+    let recorded = match duty {
         // Record first: what the leaf already confirmed is never sent again.
         Duty::Confirmed(generation) => {
             lane.not_sent();
@@ -82,7 +84,7 @@ pub(super) async fn attempt(
             lane.not_sent();
             recorder::record(&context, Entry::not_sent(&call, Next::Retry(time), None)).await
         }
-        Duty::Send => send(&context, &lane, &call, term, claimed, &mut span).await,
+        Duty::Send => send(&context, &lane, place, &call, term, claimed, &mut span).await,
     };
     // What is not recorded stays held: released, it would be given back as never sent. The lease tells.
     if recorded != Recorded::Nothing {
@@ -111,6 +113,7 @@ fn about<'a>(call: &'a Claimed, span: Option<&'a Trace>) -> About<'a> {
 async fn send(
     context: &Shared,
     lane: &Arc<Lane>,
+    place: Option<Place>,
     call: &Claimed,
     term: u64,
     claimed: BootTime,
@@ -120,9 +123,7 @@ async fn send(
     let (Ok(request), leaf) = (&call.request, &settings.leaf) else {
         return Recorded::Nothing;
     };
-    let stopped = &context.stop.claiming;
-    let place = lane.place(&context.nudges, PLACE_WAIT, stopped).await;
-    let Some(place) = place else {
+    let Some(place) = its_turn(context, place).await else {
         lane.not_sent();
         return recorder::record(
             context,
@@ -155,7 +156,8 @@ async fn send(
     let asked = (request, auth.as_ref(), trace);
     let evidence = exchange(context, &settings, asked, timeout, term).await;
     let took = started.elapsed();
-    drop(place);
+    // What fails a batch is recorded before the place goes to another call of it.
+    let _held = call.batch.map(|_| place);
 
     let said = leaf.rules.verdict(&evidence).unwrap_or_else(|flaw| {
         context.observer.emit(Observation::NoVerdict {
@@ -195,6 +197,13 @@ async fn send(
             .await
         }
     }
+}
+
+/// The place, once it is a request's own.
+async fn its_turn(context: &Shared, place: Option<Place>) -> Option<Place> {
+    let mut place = place?;
+    let has_come = place.turn(PLACE_WAIT, &context.stop.claiming).await;
+    has_come.then_some(place)
 }
 
 /// For the metrics, and for the process that may come after a SIGKILL.

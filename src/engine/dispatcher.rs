@@ -236,8 +236,7 @@ impl Dispatcher {
         let claimed = BootTime::now();
         let claims = self.claim_together(wants, looking).await?;
         let now = Instant::now();
-        self.marks
-            .claimed(from_head, &claims, now.duration_since(started), now);
+        self.marks.claimed(from_head, &claims, now);
         let taken = claims.claimed.len();
         self.context.observer.emit(Observation::Claimed {
             calls: taken,
@@ -296,9 +295,17 @@ impl Dispatcher {
 
     fn start(&self, lane: Arc<Lane>, call: Claimed, term: u64, claimed: BootTime) {
         let slot = Slot::take(&lane, &self.context.nudges);
+        let place = lane.enter(&self.context.nudges);
         self.attempts.spawn(
             "attempt",
-            attempt(self.context.clone(), lane, call, slot, term, claimed),
+            attempt(
+                self.context.clone(),
+                lane,
+                call,
+                (slot, place),
+                term,
+                claimed,
+            ),
         );
     }
 

@@ -10,7 +10,7 @@ use std::{
     time::Duration,
 };
 
-use tokio::time::Instant;
+use tokio::{sync::oneshot, time::Instant};
 use tokio_util::sync::CancellationToken;
 
 use super::{
@@ -189,27 +189,11 @@ impl Lane {
         (free + ahead).saturating_sub(queued).min(unclaimed)
     }
 
-    /// A place for the request of a claimed call. `None` where none became free within `patience`, or before
-    /// `stopped`.
-    pub(crate) async fn place(
-        self: &Arc<Self>,
-        nudges: &Nudges,
-        patience: Duration,
-        stopped: &CancellationToken,
-    ) -> Option<Place> {
-        let entered = self.state().places.enter();
-        if let Some(mut turn) = entered {
-            let heard = tokio::select! {
-                heard = tokio::time::timeout(patience, &mut turn) => heard.is_ok(),
-                () = stopped.cancelled() => false,
-            };
-            // It may have been given one meanwhile.
-            turn.close();
-            if !heard && turn.try_recv().is_err() {
-                return None;
-            }
-        }
-        Some(Place::new(self, nudges, false))
+    /// A place for the request of a claimed call, or its turn to get one. Taken as it is claimed: so the next round
+    /// counts it, and calls go in the order in which they are claimed.
+    pub(crate) fn enter(self: &Arc<Self>, nudges: &Nudges) -> Place {
+        let turn = self.state().places.enter();
+        Place::new(self, nudges, false, turn)
     }
 
     /// A place for a probe with that credential, where one is free and breaker and rate allow it.
@@ -239,7 +223,7 @@ impl Lane {
         }
         state.places.enter_as_probe();
         drop(state);
-        Some(Place::new(self, nudges, true))
+        Some(Place::new(self, nudges, true, None))
     }
 
     /// A round of claiming is over. Says whether a probe waits for a place.
@@ -334,28 +318,64 @@ impl Drop for Slot {
     }
 }
 
-/// A request under way, of a call or of a probe: one of the leaf's concurrency. Given back when dropped.
+/// A request under way, of a call or of a probe: one of the leaf's concurrency; or the turn to become one. Given back
+/// when dropped.
 #[derive(Debug)]
 pub(crate) struct Place {
     lane: Arc<Lane>,
     probe: bool,
+    /// Where it waits for its turn.
+    turn: Option<oneshot::Receiver<()>>,
     freed: Nudge,
     probe_may_go: Nudge,
 }
 
 impl Place {
-    fn new(lane: &Arc<Lane>, nudges: &Nudges, probe: bool) -> Self {
+    fn new(
+        lane: &Arc<Lane>,
+        nudges: &Nudges,
+        probe: bool,
+        turn: Option<oneshot::Receiver<()>>,
+    ) -> Self {
         Self {
             lane: Arc::clone(lane),
             probe,
+            turn,
             freed: nudges.slot.clone(),
             probe_may_go: nudges.doubt.clone(),
         }
+    }
+
+    /// Waits for its turn. `false` where that did not come within `patience`, or before `stopped`.
+    pub(crate) async fn turn(&mut self, patience: Duration, stopped: &CancellationToken) -> bool {
+        let Some(turn) = &mut self.turn else {
+            return true;
+        };
+        let heard = tokio::select! {
+            heard = tokio::time::timeout(patience, &mut *turn) => heard.is_ok_and(|it| it.is_ok()),
+            () = stopped.cancelled() => false,
+        };
+        if heard {
+            self.turn = None;
+        }
+        heard
+    }
+
+    /// Whether it counts as a request under way.
+    fn is_taken(&mut self) -> bool {
+        self.turn.as_mut().is_none_or(|turn| {
+            turn.close();
+            // Its turn may have come meanwhile.
+            turn.try_recv().is_ok()
+        })
     }
 }
 
 impl Drop for Place {
     fn drop(&mut self) {
+        if !self.is_taken() {
+            return;
+        }
         let mut state = self.lane.state();
         state.places.leave(self.probe);
         if state.places.probe_waits() {

@@ -56,14 +56,8 @@ impl Marks {
             .is_some_and(|start| start.fresh.len() > 1)
     }
 
-    /// What a claim took, and how long it was at it.
-    pub(super) fn claimed(
-        &mut self,
-        from_head: bool,
-        claims: &Claims,
-        took: Duration,
-        now: Instant,
-    ) {
+    /// What a claim took, and how long it was at it. One that found nothing does not say.
+    pub(super) fn claimed(&mut self, from_head: bool, claims: &Claims, now: Instant) {
         for (leaf, reached) in &claims.reached {
             let start = self.starts.entry(leaf.clone()).or_default();
             start.advance(reached);
@@ -71,9 +65,7 @@ impl Marks {
                 *start = Start::default();
             }
         }
-        if from_head {
-            // One that found nothing does not say how long it looked.
-            let looked_for = claims.looked_for.unwrap_or(took);
+        if let (true, Some(looked_for)) = (from_head, claims.looked_for) {
             let calls = u32::try_from(claims.claimed.len()).unwrap_or(u32::MAX);
             let slow = looked_for > SLOW + SLOW_PER_CALL * calls;
             self.head_again = if slow { now + looked_for * SELDOM } else { now };
@@ -101,7 +93,7 @@ mod tests {
     fn the_head_is_always_looked_at_while_that_costs_nothing() {
         let mut marks = Marks::default();
         let now = Instant::now();
-        marks.claimed(true, &claims(1, &[(0, 10)]), SLOW, now);
+        marks.claimed(true, &claims(1, &[(0, 10)]), now);
         assert!(marks.is_head_due(now));
     }
 
@@ -109,7 +101,7 @@ mod tests {
     fn a_slow_head_is_left_alone_for_a_while() {
         let mut marks = Marks::default();
         let now = Instant::now();
-        marks.claimed(true, &claims(100, &[(0, 10)]), Duration::ZERO, now);
+        marks.claimed(true, &claims(100, &[(0, 10)]), now);
         assert!(!marks.is_head_due(now + Duration::from_millis(1_800)));
         assert!(marks.is_head_due(now + Duration::from_secs(2)));
         assert_eq!(marks.of("leaf").fresh, [(0, 10)].into());
@@ -119,8 +111,8 @@ mod tests {
     fn marks_only_go_on_and_each_priority_has_its_own() {
         let mut marks = Marks::default();
         let now = Instant::now();
-        marks.claimed(true, &claims(0, &[(0, 10), (5, 3)]), Duration::ZERO, now);
-        marks.claimed(true, &claims(0, &[(0, 4), (5, 30)]), Duration::ZERO, now);
+        marks.claimed(true, &claims(0, &[(0, 10), (5, 3)]), now);
+        marks.claimed(true, &claims(0, &[(0, 4), (5, 30)]), now);
         assert_eq!(marks.of("leaf").fresh, [(0, 10), (5, 30)].into());
         assert_eq!(marks.of("other"), Start::default());
     }

@@ -12,6 +12,9 @@ const AHEAD: Duration = Duration::from_millis(10);
 /// More than that never wait for a place.
 const AHEAD_MAX: u32 = 256;
 
+/// Fewer than that are not worth it: a call that is claimed is sent, even where its batch fails meanwhile.
+const AHEAD_MIN: u32 = 16;
+
 /// The pace is what was measured in at least this time.
 const MEASURED: Duration = Duration::from_millis(20);
 
@@ -70,12 +73,12 @@ impl Places {
 
     /// How many calls may wait for a place, at the pace of now.
     pub(super) fn ahead(&mut self, now: Instant) -> u32 {
-        self.pace.within(AHEAD, now).min(AHEAD_MAX)
+        worth_it(self.pace.within(AHEAD, now))
     }
 
     /// Whether those that wait are too few.
     pub(super) fn runs_dry(&self) -> bool {
-        self.queued() * 2 <= self.pace.last(AHEAD).min(AHEAD_MAX)
+        self.queued() * 2 <= worth_it(self.pace.last(AHEAD))
     }
 
     /// A call takes a place, or waits until it hears that it has one.
@@ -141,6 +144,14 @@ impl Places {
                 None => return,
             }
         }
+    }
+}
+
+fn worth_it(ahead: u32) -> u32 {
+    if ahead < AHEAD_MIN {
+        0
+    } else {
+        ahead.min(AHEAD_MAX)
     }
 }
 
@@ -275,7 +286,7 @@ mod tests {
         // 100 in 20 ms are 50 in 10 ms.
         assert!((40..=60).contains(&places.ahead(now)));
         // A leaf that answers no more is not claimed for.
-        for _ in 0..8 {
+        for _ in 0..4 {
             now += MEASURED;
             places.ahead(now);
         }
