@@ -318,8 +318,7 @@ impl Drop for Slot {
     }
 }
 
-/// A request under way, of a call or of a probe: one of the leaf's concurrency; or the turn to become one. Given back
-/// when dropped.
+/// A request under way, of a call or of a probe, or the turn to become one. Given back when dropped.
 #[derive(Debug)]
 pub(crate) struct Place {
     lane: Arc<Lane>,
@@ -360,21 +359,16 @@ impl Place {
         }
         heard
     }
-
-    /// Whether it counts as a request under way.
-    fn is_taken(&mut self) -> bool {
-        self.turn.as_mut().is_none_or(|turn| {
-            turn.close();
-            // Its turn may have come meanwhile.
-            turn.try_recv().is_ok()
-        })
-    }
 }
 
 impl Drop for Place {
     fn drop(&mut self) {
-        if !self.is_taken() {
-            return;
+        // Its turn may have come meanwhile.
+        if let Some(turn) = &mut self.turn {
+            turn.close();
+            if turn.try_recv().is_err() {
+                return;
+            }
         }
         let mut state = self.lane.state();
         state.places.leave(self.probe);
