@@ -1,6 +1,6 @@
-//! Claims calls for free slots and starts their attempts.
+//! Claims calls for free places and for those that soon will be, and starts their attempts.
 //!
-//! It never claims more than can be sent at once: so a claim is the durable mark "may have been sent", and
+//! It never claims more than is sent within milliseconds ([`super::places`]): so a claim is the durable mark "may have been sent", and
 //! a lease that runs out is a doubt. It polls; notifications only make it look sooner.
 
 use std::{
@@ -16,6 +16,7 @@ use super::{
     driver::backoff,
     lane::{Lane, Slot},
     lease::BootTime,
+    lookout::{ASLEEP, SLEEP},
     marks::Marks,
 };
 use crate::{
@@ -379,8 +380,8 @@ impl Dispatcher {
         if announced {
             return true;
         }
-        match self.context.store.announce_sleep(poll * 8).await {
-            Ok(()) => self.context.sleep_was_announced(poll * 6),
+        match self.context.store.announce_sleep(poll * SLEEP).await {
+            Ok(()) => self.context.sleep_was_announced(poll * ASLEEP),
             Err(error) => self.context.failed(&error),
         }
         false

@@ -19,11 +19,11 @@ use crate::{
     store::{StoreError, look::Seen},
 };
 
-/// The mark that this instance sleeps is renewed for so many poll intervals.
-const SLEEP: u32 = 8;
+/// The mark that this instance sleeps is set for so many poll intervals.
+pub(super) const SLEEP: u32 = 8;
 
 /// And counts as set for so many: two less, for the way to the database.
-const ASLEEP: u32 = 6;
+pub(super) const ASLEEP: u32 = 6;
 
 pub(super) fn spawn(tasks: &Tasks, context: &Shared, until: &CancellationToken) {
     let nudge = context.nudges.look.clone();

@@ -108,7 +108,7 @@ impl Session {
             return Ok(None);
         }
         let prepared = in_time(operation, self.connection().prepared(sql, params)).await?;
-        prepared.map_err(|error| StoreError::statement(operation, error))
+        prepared.map_err(|error| self.heeded(operation, error))
     }
 
     /// How its transactions that write begin.
@@ -123,11 +123,18 @@ impl Session {
         error: tokio_postgres::Error,
         over: bool,
     ) -> StoreError {
+        let usable = over && !is_fatal(&error);
+        let error = self.heeded(operation, error);
+        if usable {
+            self.finish();
+        }
+        error
+    }
+
+    /// The pool hears of every error: one of a statement's name ends the use of names.
+    fn heeded(&self, operation: &'static str, error: tokio_postgres::Error) -> StoreError {
         if let Some(pool) = self.client.as_ref().and_then(Object::pool) {
             pool.manager().heed(&error);
-        }
-        if over && !is_fatal(&error) {
-            self.finish();
         }
         StoreError::statement(operation, error)
     }
@@ -341,7 +348,7 @@ impl Transaction {
         reached(self.operation, "open");
         begun
             .and(rows)
-            .map_err(|error| StoreError::statement(self.operation, error))
+            .map_err(|error| self.session.heeded(self.operation, error))
     }
 
     /// Another statement, with a snapshot of its own (PostgreSQL, chapter 13.2.1).
@@ -350,7 +357,7 @@ impl Transaction {
         let running = self.session.connection().run(name.as_ref(), sql, params);
         let rows = in_time(self.operation, running).await?;
         reached(self.operation, "next");
-        rows.map_err(|error| StoreError::statement(self.operation, error))
+        rows.map_err(|error| self.session.heeded(self.operation, error))
     }
 
     /// The last statement, pipelined before COMMIT.

@@ -65,7 +65,7 @@ pub enum ConnectError {
 /// How to connect, for a pool and for single connections alike.
 #[derive(Clone)]
 pub struct Connect {
-    /// For `config.connect(tls)` and `deadpool_postgres::Manager::from_config(config, tls, …)`.
+    /// For `config.connect(tls)`.
     pub config: tokio_postgres::Config,
     /// Also for cancel requests.
     pub tls: MakeRustlsConnect,
