@@ -50,16 +50,49 @@ impl Schedule {
     }
 
     /// The delay with jitter, at least `lower_bound` (a leaf's `Retry-After`) and else at most `max`.
+    ///
+    /// A bound that decides is itself jittered, upwards: whoever tells a thousand calls to come back in a minute is not
+    /// to meet them all at once.
     #[must_use]
     pub fn delay(&self, failures: u32, lower_bound: Option<Duration>) -> Duration {
+        let delay = self.jittered(self.base(failures)).min(self.max);
+        match lower_bound {
+            Some(bound) if bound > delay => bound + self.jittered(bound).abs_diff(bound),
+            _ => delay,
+        }
+    }
+
+    fn jittered(&self, delay: Duration) -> Duration {
         let mut state = ExponentialBackoff {
-            current_interval: self.base(failures),
+            current_interval: delay,
             randomization_factor: self.jitter.clamp(0.0, 1.0),
-            max_interval: self.max,
+            max_interval: delay,
             max_elapsed_time: None,
             ..ExponentialBackoff::default()
         };
-        let delay = state.next_backoff().unwrap_or(self.max).min(self.max);
-        delay.max(lower_bound.unwrap_or_default())
+        state.next_backoff().unwrap_or(delay)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_bound_is_kept_by_all_and_spread_upwards() {
+        let schedule = Schedule {
+            initial: Duration::from_secs(1),
+            max: Duration::from_secs(60),
+            multiplier: 2.0,
+            jitter: 0.3,
+        };
+        let bound = Duration::from_secs(100);
+        let delays: Vec<Duration> = (0..100).map(|_| schedule.delay(1, Some(bound))).collect();
+        let (least, most) = (delays.iter().min(), delays.iter().max());
+        assert!(least >= Some(&bound) && most <= Some(&Duration::from_secs(130)));
+        assert!(most > Some(&Duration::from_secs(115)), "{most:?}");
+        // One that the backoff is longer than changes nothing.
+        let delay = schedule.delay(7, Some(Duration::from_secs(1)));
+        assert!((42..=60).contains(&delay.as_secs()), "{delay:?}");
     }
 }

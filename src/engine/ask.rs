@@ -6,6 +6,7 @@ use serde_json::Value;
 use tokio::time::Instant;
 
 use super::{
+    attempt::note,
     context::Shared,
     driver::backoff,
     entry::{stored_body, stored_headers, stored_text},
@@ -197,6 +198,7 @@ async fn exchange(
 
 /// What the probe says about the leaf as a whole.
 fn listen_to(context: &Shared, lane: &Lane, credential: Option<&str>, evidence: &Evidence) {
+    note(context, lane, evidence);
     let trouble = match evidence {
         Evidence::Answered(answer) if matches!(answer.status, 401 | 407) => {
             context.nudges.credentials.give();

@@ -17,6 +17,7 @@ use super::{
     entry::Entry,
     lane::{Lane, Place, Settings, Slot},
     lease::BootTime,
+    ramp::Fares,
     recorder::{self, Recorded},
 };
 use crate::{
@@ -281,6 +282,16 @@ async fn exchange(
     }
 }
 
+/// How the leaf fares decides how many of its places are used.
+pub(super) fn note(context: &Shared, lane: &Lane, evidence: &Evidence) {
+    let given_up = context.stop.waiting.is_cancelled();
+    if lane.note(Fares::seen(evidence, given_up)) {
+        context
+            .observer
+            .emit(Observation::CutDown { leaf: &lane.name });
+    }
+}
+
 /// What the attempt says about the leaf as a whole.
 fn listen_to(
     context: &Shared,
@@ -289,6 +300,7 @@ fn listen_to(
     outcome: Outcome,
     evidence: &Evidence,
 ) {
+    note(context, lane, evidence);
     let trouble = match outcome {
         Outcome::Retry(retry) => retry.trouble,
         Outcome::Confirmed

@@ -253,11 +253,6 @@ impl Heartbeat {
             let grew = now > lane.share();
             lane.set_share(now, rate);
             within &= lane.in_flight() <= now;
-            let metrics = context.observer.metrics();
-            metrics
-                .concurrency_limit
-                .with_label_values(&[&lane.name])
-                .set(i64::from(now));
             if grew {
                 context.nudges.slot.give();
                 context.nudges.work.give();

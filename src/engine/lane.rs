@@ -17,6 +17,7 @@ use super::{
     breaker::{Breaker, Change, Kept, Permit},
     context::Nudges,
     places::Places,
+    ramp::Fares,
     rate::Bucket,
 };
 use crate::{
@@ -106,6 +107,16 @@ impl Lane {
         self.state().places.share()
     }
 
+    /// Requests that may be under way now.
+    pub(crate) fn limit(&self) -> u32 {
+        self.state().places.limit()
+    }
+
+    /// Takes note of how the leaf fares. `true` where that leaves it one place.
+    pub(super) fn note(&self, fares: Fares) -> bool {
+        self.state().places.note(fares)
+    }
+
     /// Sets this instance's share of the leaf's limits.
     pub(crate) fn set_share(&self, concurrency: u32, rate: Option<f64>) {
         let mut state = self.state();
@@ -184,7 +195,7 @@ impl Lane {
         if queued > 0 && !places.runs_dry() {
             return 0;
         }
-        let limit = 2 * (places.share() + ahead);
+        let limit = 2 * (places.limit() + ahead);
         let unclaimed = limit.saturating_sub(self.claimed.load(Ordering::SeqCst));
         (free + ahead).saturating_sub(queued).min(unclaimed)
     }

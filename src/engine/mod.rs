@@ -30,6 +30,7 @@ mod notifier;
 mod places;
 mod prober;
 mod promoter;
+mod ramp;
 mod rate;
 mod reclaimer;
 mod recorder;

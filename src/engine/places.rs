@@ -5,6 +5,8 @@ use std::{collections::VecDeque, time::Duration};
 
 use tokio::{sync::oneshot, time::Instant};
 
+use super::ramp::{Fares, Ramp};
+
 /// Calls are claimed before there is a place for them, as many as find one within this time: so a place that
 /// becomes free never waits for a claim, and a crash leaves no more than this in doubt that was not sent.
 const AHEAD: Duration = Duration::from_millis(10);
@@ -23,6 +25,7 @@ const MEASURED: Duration = Duration::from_millis(20);
 pub(super) struct Places {
     /// This instance's share of the leaf's concurrency.
     share: u32,
+    ramp: Ramp,
     /// Requests under way, of calls and of probes.
     taken: u32,
     /// Probes among them.
@@ -45,6 +48,18 @@ impl Places {
         self.let_in();
     }
 
+    /// How many requests may be under way now: the share, or less while the leaf recovers.
+    pub(super) fn limit(&self) -> u32 {
+        self.ramp.of(self.share)
+    }
+
+    /// See [`Ramp::note`].
+    pub(super) fn note(&mut self, fares: Fares) -> bool {
+        let cut = self.ramp.note(fares, self.share);
+        self.let_in();
+        cut
+    }
+
     /// Requests under way.
     pub(super) fn taken(&self) -> u32 {
         self.taken
@@ -62,12 +77,12 @@ impl Places {
 
     /// Where both calls and probes wait, calls leave one place; a single one is taken in turns.
     pub(super) fn left_for_probe(&self) -> u32 {
-        u32::from(self.probe_waits && !(self.share == 1 && self.probed_last))
+        u32::from(self.probe_waits && !(self.limit() == 1 && self.probed_last))
     }
 
     /// Places that a call may take now.
     pub(super) fn free(&self) -> u32 {
-        let free = self.share.saturating_sub(self.taken);
+        let free = self.limit().saturating_sub(self.taken);
         free.saturating_sub(self.left_for_probe())
     }
 
@@ -105,12 +120,12 @@ impl Places {
     /// them for a single place.
     pub(super) fn has_room_for_probe(&self, calls_wait: bool) -> bool {
         let turn = !calls_wait
-            || if self.share > 1 {
-                self.probes < self.share / 2
+            || if self.limit() > 1 {
+                self.probes < self.limit() / 2
             } else {
                 !self.probed_last
             };
-        self.share > self.taken && turn
+        self.limit() > self.taken && turn
     }
 
     /// A probe found no place, for the time being.

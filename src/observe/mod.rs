@@ -91,6 +91,8 @@ pub(crate) enum Observation<'a> {
         open: bool,
         why: &'a str,
     },
+    /// A leaf has failed again and again: it gets one request at a time, and more as it answers.
+    CutDown { leaf: &'a str },
     /// Notifications arrive, or do not.
     Listening(bool),
     /// A database operation failed; `first` with its cause since the last success.
@@ -202,6 +204,12 @@ impl Observer {
                 why,
             } => {
                 tracing::info!(call.leaf = leaf, "leaf {leaf} is tried again: {why}");
+            }
+            O::CutDown { leaf } => {
+                tracing::warn!(
+                    call.leaf = leaf,
+                    "leaf {leaf} fails again and again: it gets one request at a time, and one more with each answer"
+                );
             }
             O::Listening(listening) => {
                 m.listening.set(i64::from(listening));

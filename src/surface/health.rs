@@ -60,6 +60,10 @@ async fn metrics(State(surface): State<Surface>) -> Response {
             .with_label_values(&leaf)
             .set(i64::from(lane.in_flight()));
         metrics
+            .concurrency_limit
+            .with_label_values(&leaf)
+            .set(i64::from(lane.limit()));
+        metrics
             .breaker_open
             .with_label_values(&leaf)
             .set(i64::from(lane.breaker_is_open()));

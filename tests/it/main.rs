@@ -62,6 +62,7 @@ mod producer;
 mod queries;
 mod quiet;
 mod reasons;
+mod recovering;
 mod runbook;
 mod shutdown;
 mod state_dir;
