@@ -135,7 +135,7 @@ fn confirmation(call: &Claimed) -> Confirmation {
         generation: call.generation,
         status: 201,
         headers: "{\"content-type\": \"application/json\"}".to_owned(),
-        body: Some("{\"id\": 123}".to_owned()),
+        body: Some("{\"id\": 123}".into()),
         body_raw: None,
         truncated: false,
         request_hash: call.request.as_ref().unwrap().hash(),

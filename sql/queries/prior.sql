@@ -6,7 +6,12 @@
 -- Locks:       none
 -- Repeatable:  yes
 -- $1 text[] leaves that replay what they have refused; the calls are those that the statement before it has named
-SELECT o.id, o.key, o.method, o.path, o.headers::text, o.body::text, o.body_raw, o.content_type, o.credential,
+-- A body that is larger as it is stored than $2 int4 bytes stays where it is until it is its turn.
+SELECT o.id, o.key, o.method, o.path, o.headers::text, o.credential,
+       CASE WHEN o.body IS NULL THEN o.content_type ELSE 'application/json' END AS content_type,
+       CASE WHEN pg_column_size(o.body) <= $2 THEN o.body::text END AS body,
+       CASE WHEN pg_column_size(o.body_raw) <= $2 THEN o.body_raw END AS body_raw,
+       coalesce(pg_column_size(o.body), pg_column_size(o.body_raw)) > $2 AS body_is_apart,
        o.max_attempts, date_part('epoch', o.timeout) AS timeout,
        -- Said no to this key so often: what comes after that goes with another header value.
        CASE WHEN o.leaf = ANY ($1::text[])

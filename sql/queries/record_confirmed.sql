@@ -3,16 +3,16 @@
 -- Index:       dispatch_pkey, finished_pkey, result_pkey, dispatch_held_key
 -- Locks:       own rows, in the order of their ids; skips what another transaction holds
 -- Repeatable:  yes; a second time finds its own result, and says what it said before
--- $1 text instance name   and for each confirmation:
--- $2 int8[] call id   $3 text[] leaf   $4 text[] key   $5 int4[] attempt number   $6 int4[] status
--- $7 text[] headers as JSON   $8 text[] body as JSON, or NULL   $9 bytea[] body otherwise, or NULL
--- $10 bool[] truncated   $11 bytea[] request hash   $12 float8[] how long the attempt took, s
+-- For each confirmation:
+-- $1 int8[] call id   $2 text[] leaf   $3 text[] key   $4 int4[] attempt number   $5 int4[] status
+-- $6 text[] headers as JSON   $7 text[] body as JSON, or NULL   $8 bytea[] body otherwise, or NULL
+-- $9 bool[] truncated   $10 bytea[] request hash   $11 float8[] how long the attempt took, s   and $12 text instance name
 -- Gives for each: recorded | stood (a result stood already; the call ends as confirmed)
 --               | again (the call was confirmed) | locked (try again)
 WITH input AS MATERIALIZED (
     SELECT *
-      FROM unnest($2::int8[], $3::text[], $4::text[], $5::int4[], $6::int4[], $7::text[], $8::text[], $9::bytea[],
-                  $10::bool[], $11::bytea[], $12::float8[])
+      FROM unnest($1::int8[], $2::text[], $3::text[], $4::int4[], $5::int4[], $6::text[], $7::text[], $8::bytea[],
+                  $9::bool[], $10::bytea[], $11::float8[])
         AS i (call_id, leaf, key, attempt, status, headers, body, body_raw, truncated, request_hash, took)
 ),
 seen AS MATERIALIZED (
@@ -93,7 +93,7 @@ ended AS (
 history AS (
     INSERT INTO leafhopper.attempt (call_id, attempt, started_at, class, status, body, instance)
     SELECT i.call_id, i.attempt, now() - make_interval(secs => i.took), 'confirmed_again', i.status,
-           left(i.body, 2000), $1
+           left(i.body, 2000), $12
       FROM input i
      WHERE (i.call_id IN (SELECT o.call_id FROM own o WHERE o.call_id NOT IN (SELECT p.call_id FROM placed p))
             OR i.call_id NOT IN (SELECT s.call_id FROM seen s)

@@ -4,16 +4,16 @@
 -- Locks:       own rows; skips what another transaction holds
 -- Repeatable:  yes; a second time finds no call
 -- For each confirmation of a first attempt's answer, or of a later one's where no doubt was left behind:
--- $1 int8[] call id   $2 text[] leaf   $3 text[] key   $4 int4[] attempt number   $5 int4[] generation, as at the claim
--- $6 int4[] status   $7 text[] headers as JSON   $8 text[] body as JSON, or NULL   $9 bytea[] body otherwise, or NULL
--- $10 bool[] truncated   $11 bytea[] request hash
+-- $1 int8[] call id   $2 text[] leaf   $3 text[] key   $4 int4[] attempt number   $5 int4[] status
+-- $6 text[] headers as JSON   $7 text[] body as JSON, or NULL   $8 bytea[] body otherwise, or NULL
+-- $9 bool[] truncated   $10 bytea[] request hash   $11 int4[] generation, as at the claim
 -- Gives the calls that are recorded. Of the others something is to be said that record_confirmed.sql knows: a newer
 -- attempt, a doubt, a takeover, a word that was there before.
 WITH input AS MATERIALIZED (
     SELECT *
-      FROM unnest($1::int8[], $2::text[], $3::text[], $4::int4[], $5::int4[], $6::int4[], $7::text[], $8::text[],
-                  $9::bytea[], $10::bool[], $11::bytea[])
-        AS i (call_id, leaf, key, attempt, generation, status, headers, body, body_raw, truncated, request_hash)
+      FROM unnest($1::int8[], $2::text[], $3::text[], $4::int4[], $5::int4[], $6::text[], $7::text[], $8::bytea[],
+                  $9::bool[], $10::bytea[], $11::int4[])
+        AS i (call_id, leaf, key, attempt, status, headers, body, body_raw, truncated, request_hash, generation)
 ),
 -- With all that is recorded: a join of few rows is one that the planner makes by comparing each with each.
 own AS MATERIALIZED (

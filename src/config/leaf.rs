@@ -73,6 +73,7 @@ pub(super) fn read(
         compensate: section.table("compensate").map(compensate),
         idempotency: section.table("idempotency").and_then(idempotency),
         max_response_bytes: section.must("max_response_bytes", values::size),
+        body_memory: section.must("body_memory", values::size),
         keep_headers: section.must("keep_headers", values::header_names),
         after_failed_head: section.must("after_failed_head", values::word(&["continue", "hold"])),
         tls: section.table("tls").map(tls).unwrap_or_default(),

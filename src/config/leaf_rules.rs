@@ -16,12 +16,19 @@ pub(super) fn check(section: &Section<'_>, leaf: &Leaf) {
 }
 
 fn response(section: &Section<'_>, leaf: &Leaf) {
-    // A bytea or a jsonb ends at 1 GiB, and as many bodies as attempts are in memory at once.
+    // A bytea or a jsonb ends at 1 GiB.
     const MOST: usize = 256 << 20;
+    const LEAST_MEMORY: usize = 1 << 20;
+    const MOST_MEMORY: usize = 64 << 30;
     section.check(
         "max_response_bytes",
         (1..=MOST).contains(&leaf.max_response_bytes),
-        "is out of range; 1B to 256MiB, which is held in memory for each attempt under way",
+        "is out of range; 1B to 256MiB",
+    );
+    section.check(
+        "body_memory",
+        (LEAST_MEMORY..=MOST_MEMORY).contains(&leaf.body_memory),
+        "is out of range; 1MiB to 64GiB",
     );
 }
 

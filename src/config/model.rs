@@ -113,6 +113,8 @@ pub struct Leaf {
     pub idempotency: Option<Idempotency>,
     /// A response body is kept up to this many bytes.
     pub max_response_bytes: usize,
+    /// So many bytes the bodies of requests under way may take, and those of answers as many again.
+    pub body_memory: usize,
     /// Response headers that are kept beside the usual ones; lower case.
     pub keep_headers: Vec<String>,
     /// Whether a head of an ordering key that failed holds those behind it.

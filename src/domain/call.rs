@@ -2,12 +2,16 @@
 
 use std::time::Duration;
 
+use bytes::Bytes;
 use uuid::Uuid;
 
 use super::{request::Request, trace::Trace};
 
 /// `outbox.id`
 pub type CallId = i64;
+
+/// Somebody has deleted what was claimed.
+pub(crate) const ROW_GONE: &str = "its row in leafhopper.outbox is gone";
 
 /// A call that this instance has claimed: nobody else may send for it until the claim is given up.
 ///
@@ -34,6 +38,8 @@ pub struct Claimed {
     pub waited: Duration,
     /// What is to be sent, or what is wrong with the row.
     pub request: Result<Request, String>,
+    /// The request's body is large, and still in its row.
+    pub body_is_apart: bool,
     /// The row's own limit.
     pub max_attempts: Option<u32>,
     /// The row's own time limit.
@@ -78,6 +84,8 @@ pub enum UndoneBy {
 /// What is to be done with a claimed call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Duty {
+    /// Nothing, before the body is read: it is a part of what the effect is bound to.
+    ReadBody,
     /// The effect stands: the call is confirmed from this generation, nothing is sent.
     Confirmed(u32),
     /// The effect stands, but of another request under the same key.
@@ -97,6 +105,9 @@ impl Claimed {
     /// last have been alive its request can still have an effect; `leaf_undoes` says whether the leaf has a compensation.
     #[must_use]
     pub fn duty(&self, settle: Option<Duration>, leaf_undoes: bool) -> Duty {
+        if self.body_is_apart && self.request.is_ok() {
+            return Duty::ReadBody;
+        }
         let Some(prior) = &self.prior else {
             return match self.until_settled(settle) {
                 _ if self.request.is_err() => Duty::Unsendable,
@@ -115,6 +126,15 @@ impl Claimed {
         match (&prior.request_hash, &self.request) {
             (Some(hash), Ok(request)) if hash.as_slice() != request.hash() => Duty::KeyConflict,
             _ => Duty::Confirmed(prior.generation),
+        }
+    }
+
+    /// The body has been read; `None` where its row has gone.
+    pub fn read(&mut self, body: Option<Bytes>) {
+        self.body_is_apart = false;
+        match (&mut self.request, body) {
+            (Ok(request), Some(body)) => request.body = Some(body),
+            (request, _) => *request = Err(ROW_GONE.to_owned()),
         }
     }
 

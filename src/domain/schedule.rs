@@ -57,7 +57,9 @@ impl Schedule {
     pub fn delay(&self, failures: u32, lower_bound: Option<Duration>) -> Duration {
         let delay = self.jittered(self.base(failures)).min(self.max);
         match lower_bound {
-            Some(bound) if bound > delay => bound + self.jittered(bound).abs_diff(bound),
+            Some(bound) if bound > delay => {
+                bound.saturating_add(self.jittered(bound).abs_diff(bound))
+            }
             _ => delay,
         }
     }

@@ -10,7 +10,7 @@ use super::{
     context::Shared,
     driver::backoff,
     entry::{stored_body, stored_headers, stored_text},
-    lane::{Lane, Place},
+    lane::{Lane, ProbePlace},
 };
 use crate::{
     config::{Leaf, Probe, duration_of},
@@ -38,17 +38,20 @@ const EXCERPT_BYTES: usize = 2000;
 /// A row may ask for no longer patience than this.
 pub(super) const SETTLE_MAX: Duration = Duration::from_secs(366 * 24 * 3600);
 
-/// A call in doubt whose turn to be asked about is taken.
-#[derive(Debug)]
-pub(super) struct Question {
-    pub(super) doubt: DoubtRow,
-    pub(super) call: AskedCall,
+/// Reads a call in doubt whose turn to be asked about is taken; asks, judges, records. The place is free when it is recorded.
+pub(super) async fn ask(context: Shared, lane: Arc<Lane>, doubt: DoubtRow, place: ProbePlace) {
+    match context.store.asked_call(doubt.call).await {
+        Ok(Some(call)) => ask_about(&context, &lane, doubt, call).await,
+        // Its row has gone.
+        Ok(None) => {}
+        // Its turn comes again.
+        Err(error) => context.failed(&error),
+    }
+    drop(place);
 }
 
-/// Asks, judges, records. The place is free when it is recorded.
-pub(super) async fn ask(context: Shared, lane: Arc<Lane>, question: Question, place: Place) {
+async fn ask_about(context: &Shared, lane: &Arc<Lane>, doubt: DoubtRow, call: AskedCall) {
     reached("probe", "before");
-    let Question { doubt, call } = question;
     let settings = lane.settings();
     let leaf = &settings.leaf;
     let started = Instant::now();
@@ -70,8 +73,8 @@ pub(super) async fn ask(context: Shared, lane: Arc<Lane>, question: Question, pl
                 .telemetry
                 .span(&about, Exchange::Probe, &probe.method, leaf);
             let trace = span.place().or(call.trace.as_ref());
-            let evidence = exchange(&context, &lane, &probe.method, path, &call, trace).await;
-            listen_to(&context, &lane, call.credential.as_deref(), &evidence);
+            let evidence = exchange(context, lane, &probe.method, path, &call, trace).await;
+            listen_to(context, lane, call.credential.as_deref(), &evidence);
             let verdict = judge(&evidence, probe.found.as_deref(), &call.seen);
             span.end(&evidence, verdict.as_str(), !verdict.is_clear());
             judged(&doubt, &call, &probe, evidence, &verdict, leaf)
@@ -97,11 +100,10 @@ pub(super) async fn ask(context: Shared, lane: Arc<Lane>, question: Question, pl
         took: started.elapsed(),
     };
     reached("probe", "judged");
-    if let Some(recorded) = write(&context, &mut record).await {
-        told(&context, about, &doubt, &call, &record, &recorded);
+    if let Some(recorded) = write(context, &mut record).await {
+        told(context, about, &doubt, &call, &record, &recorded);
     }
     reached("probe", "done");
-    drop(place);
 }
 
 fn about<'a>(leaf: &'a str, call: &'a AskedCall, span: Option<&'a Trace>) -> About<'a> {
@@ -311,8 +313,8 @@ fn adopt(call: &AskedCall, evidence: Evidence, body: Body, weak: bool) -> ProbeN
     let truncated = answer.truncated && body == Body::Whole;
     let (body, body_raw) = match body {
         Body::None => (None, None),
-        Body::Whole => stored_body(answer.body.to_vec(), truncated),
-        Body::Value(value) => stored_body(value.to_string().into_bytes(), false),
+        Body::Whole => stored_body(answer.body, truncated),
+        Body::Value(value) => stored_body(value.to_string().into(), false),
     };
     ProbeNext::Adopt {
         headers: stored_headers(answer.headers),

@@ -12,6 +12,7 @@ use futures_util::FutureExt as _;
 use tokio::time::Instant;
 
 use super::{
+    bodies,
     context::Shared,
     dispatcher::PUT_OFF,
     entry::Entry,
@@ -44,8 +45,8 @@ const PLACE_WAIT: Duration = Duration::from_secs(1);
 pub(super) async fn attempt(
     context: Shared,
     lane: Arc<Lane>,
-    call: Claimed,
-    (slot, place): (Slot, Place),
+    mut call: Claimed,
+    (slot, mut place): (Slot, Place),
     term: u64,
     claimed: BootTime,
 ) {
@@ -53,9 +54,18 @@ pub(super) async fn attempt(
     let settings = lane.settings();
     let leaf_undoes = settings.leaf.compensate.is_some();
     let mut span = Span::default();
-    let duty = call.duty(settings.leaf.settle(), leaf_undoes);
+    let mut duty = call.duty(settings.leaf.settle(), leaf_undoes);
+    if duty == Duty::ReadBody && bodies::read(&context, &lane, &mut call, &mut place).await {
+        duty = call.duty(settings.leaf.settle(), leaf_undoes);
+    }
     let place = matches!(duty, Duty::Send).then_some(place);
     let recorded = match duty {
+        // There was no room for its body.
+        Duty::ReadBody => {
+            lane.not_sent();
+            let next = not_now(&call, Duration::ZERO);
+            recorder::record(&context, Entry::not_sent(&call, next, None)).await
+        }
         // Record first: what the leaf already confirmed is never sent again.
         Duty::Confirmed(generation) => {
             lane.not_sent();

@@ -8,11 +8,14 @@ use std::{
     time::Duration,
 };
 
-use tokio::{sync::mpsc, time::Instant};
+use tokio::{
+    sync::{Semaphore, mpsc},
+    time::Instant,
+};
 use uuid::Uuid;
 
 use super::{
-    begun::Begun, entry::Entry, held::Held, lane::Lanes, lease::Lease, recorder::Recording,
+    begun::Begun, entry::Entry, held::Held, lanes::Lanes, lease::Lease, recorder::Recording,
 };
 use crate::{
     config::Dispatch,
@@ -27,6 +30,9 @@ const LATE: Duration = Duration::from_secs(60);
 
 /// Of one outage, no more causes than these are logged.
 const CAUSES_MAX: usize = 5;
+
+/// So many bodies are read at once: claims and records need the connections, too.
+const READERS: usize = 2;
 
 /// Who this instance is.
 #[derive(Debug, Clone)]
@@ -140,6 +146,8 @@ pub(crate) struct Context {
     pub(crate) begun: Option<Begun>,
     /// What could not be recorded before the process ends.
     unrecorded: Mutex<Vec<Entry>>,
+    /// Turns to read a large body.
+    pub(crate) reading: Semaphore,
     failing: AtomicU32,
     /// What was logged of the failures since the last success.
     said: Mutex<Vec<String>>,
@@ -180,6 +188,7 @@ impl Context {
             records_work: AtomicBool::new(true),
             begun: None,
             unrecorded: Mutex::default(),
+            reading: Semaphore::new(READERS),
             failing: AtomicU32::new(0),
             said: Mutex::default(),
             sleep: Mutex::default(),

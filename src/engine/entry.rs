@@ -2,6 +2,9 @@
 
 use std::time::Duration;
 
+use bytes::Bytes;
+use bytestring::ByteString;
+
 use crate::{
     domain::{
         call::{CallId, Claimed},
@@ -30,7 +33,7 @@ impl Entry {
         answer: Answer,
         took: Duration,
     ) -> Self {
-        let (body, body_raw) = stored_body(answer.body.to_vec(), answer.truncated);
+        let (body, body_raw) = stored_body(answer.body, answer.truncated);
         Self::Confirmed(Confirmation {
             call: call.id,
             leaf: call.leaf.clone(),
@@ -114,6 +117,17 @@ impl Entry {
         }
     }
 
+    /// The bytes of the body that it holds.
+    pub(super) fn size(&self) -> usize {
+        match self {
+            Self::Confirmed(confirmation) => {
+                confirmation.body.as_ref().map_or(0, |text| text.len())
+                    + confirmation.body_raw.as_ref().map_or(0, Bytes::len)
+            }
+            Self::Other(_) => 0,
+        }
+    }
+
     pub(super) fn call(&self) -> CallId {
         match self {
             Self::Confirmed(confirmation) => confirmation.call,
@@ -150,22 +164,19 @@ pub(super) fn stored_headers(headers: Vec<(String, String)>) -> String {
 }
 
 /// As `jsonb` where that can hold it, else as bytes. No body is neither.
-pub(super) fn stored_body(body: Vec<u8>, truncated: bool) -> (Option<String>, Option<Vec<u8>>) {
+pub(super) fn stored_body(body: Bytes, truncated: bool) -> (Option<ByteString>, Option<Bytes>) {
     if body.is_empty() {
         return (None, None);
     }
-    if truncated {
-        return (None, Some(body));
-    }
-    match String::from_utf8(body) {
-        // jsonb has no NUL (PostgreSQL, chapter 8.14); what else it refuses shows when it is recorded.
-        Ok(text)
-            if !text.contains("\\u0000")
-                && serde_json::from_str::<&serde_json::value::RawValue>(&text).is_ok() =>
-        {
-            (Some(text), None)
-        }
-        Ok(text) => (None, Some(text.into_bytes())),
-        Err(error) => (None, Some(error.into_bytes())),
+    let text = ByteString::try_from(body.clone()).ok();
+    // jsonb has no NUL (PostgreSQL, chapter 8.14); what else it refuses shows when it is recorded.
+    let json = text.filter(|text| {
+        !truncated
+            && !text.contains("\\u0000")
+            && serde_json::from_str::<&serde_json::value::RawValue>(text).is_ok()
+    });
+    match json {
+        Some(json) => (Some(json), None),
+        None => (None, Some(body)),
     }
 }

@@ -206,7 +206,7 @@ mod tests {
             status: 201,
             headers: "{}".into(),
             body: None,
-            body_raw: Some(vec![0, 255, 10]),
+            body_raw: Some(vec![0, 255, 10].into()),
             truncated: false,
             request_hash: [9; 32],
             took: Duration::from_millis(12),

@@ -2,7 +2,6 @@
 //! itself.
 
 use std::{
-    collections::BTreeMap,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError, RwLock,
         atomic::{AtomicBool, AtomicU32, Ordering},
@@ -10,7 +9,10 @@ use std::{
     time::Duration,
 };
 
-use tokio::{sync::oneshot, time::Instant};
+use tokio::{
+    sync::{OwnedSemaphorePermit, Semaphore, oneshot},
+    time::Instant,
+};
 use tokio_util::sync::CancellationToken;
 
 use super::{
@@ -21,10 +23,9 @@ use super::{
     rate::Bucket,
 };
 use crate::{
-    config::{Config, Leaf, Replays},
+    config::{Leaf, Replays},
     domain::outcome::Trouble,
-    leaf::{LeafClient, LeafClientError},
-    metrics::UNKNOWN,
+    leaf::{LeafClient, Memory},
     shutdown::Nudge,
     store::claim::{Start, Want},
 };
@@ -39,6 +40,9 @@ pub(crate) struct Lane {
     settings: RwLock<Arc<Settings>>,
     /// Calls that are claimed and not recorded yet.
     claimed: AtomicU32,
+    /// Claimed calls that wait for room for their bodies.
+    pub(super) waits_for_room: AtomicU32,
+    large_probe: Arc<Semaphore>,
     /// The last claim took all that it could: a slot that becomes free is to be filled at once.
     backlog: AtomicBool,
     state: Mutex<State>,
@@ -49,6 +53,8 @@ pub(crate) struct Lane {
 pub(crate) struct Settings {
     pub(crate) leaf: Arc<Leaf>,
     pub(crate) client: LeafClient,
+    /// For the bodies of requests.
+    pub(crate) bodies: Memory,
 }
 
 #[derive(Debug)]
@@ -73,11 +79,13 @@ pub(crate) struct Published {
 }
 
 impl Lane {
-    fn new(name: String, settings: Settings) -> Self {
+    pub(super) fn new(name: String, settings: Settings) -> Self {
         Self {
             name,
             settings: RwLock::new(Arc::new(settings)),
             claimed: AtomicU32::new(0),
+            waits_for_room: AtomicU32::new(0),
+            large_probe: Arc::new(Semaphore::new(1)),
             backlog: AtomicBool::new(false),
             state: Mutex::new(State {
                 breaker: Breaker::default(),
@@ -92,6 +100,14 @@ impl Lane {
 
     pub(crate) fn settings(&self) -> Arc<Settings> {
         Arc::clone(&self.settings.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// What a reload of the configuration says.
+    pub(super) fn set_settings(&self, settings: Settings) {
+        *self
+            .settings
+            .write()
+            .unwrap_or_else(PoisonError::into_inner) = Arc::new(settings);
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -192,7 +208,8 @@ impl Lane {
     /// many again may wait for their record; then work stops instead of piling up.
     fn room(&self, places: &mut Places, now: Instant) -> u32 {
         let (free, ahead, queued) = (places.free(), places.ahead(now), places.queued());
-        if queued > 0 && !places.runs_dry() {
+        let no_memory = self.waits_for_room.load(Ordering::SeqCst) > 0;
+        if no_memory || (queued > 0 && !places.runs_dry()) {
             return 0;
         }
         let limit = 2 * (places.limit() + ahead);
@@ -207,12 +224,18 @@ impl Lane {
         Place::new(self, nudges, false, turn)
     }
 
-    /// A place for a probe with that credential, where one is free and breaker and rate allow it.
+    /// A place for a probe with that credential, where one is free and breaker and rate allow it. Those of `large` calls go
+    /// one after another: as values for templates a body takes several times its bytes.
     pub(crate) fn take_probe_place(
         self: &Arc<Self>,
         credential: &str,
+        large: bool,
         nudges: &Nudges,
-    ) -> Option<Place> {
+    ) -> Option<ProbePlace> {
+        let turn = match large.then(|| Arc::clone(&self.large_probe).try_acquire_owned()) {
+            None => None,
+            Some(turn) => Some(turn.ok()?),
+        };
         let mut state = self.state();
         let now = Instant::now();
         let settings = self.settings();
@@ -234,7 +257,11 @@ impl Lane {
         }
         state.places.enter_as_probe();
         drop(state);
-        Some(Place::new(self, nudges, true, None))
+        Some(ProbePlace {
+            _turn: turn,
+            _place: Place::new(self, nudges, true, None),
+            next: large.then(|| nudges.doubt.clone()),
+        })
     }
 
     /// A round of claiming is over. Says whether a probe waits for a place.
@@ -329,6 +356,22 @@ impl Drop for Slot {
     }
 }
 
+/// A probe's place, and its turn where it is for a large call.
+#[derive(Debug)]
+pub(crate) struct ProbePlace {
+    _turn: Option<OwnedSemaphorePermit>,
+    _place: Place,
+    next: Option<Nudge>,
+}
+
+impl Drop for ProbePlace {
+    fn drop(&mut self) {
+        if let Some(next) = &self.next {
+            next.give();
+        }
+    }
+}
+
 /// A request under way, of a call or of a probe, or the turn to become one. Given back when dropped.
 #[derive(Debug)]
 pub(crate) struct Place {
@@ -388,74 +431,6 @@ impl Drop for Place {
         }
         if self.lane.has_backlog() && state.places.runs_dry() {
             self.freed.give();
-        }
-    }
-}
-
-/// The lanes by name. A reload replaces settings, adds lanes, and takes away those that are gone; what is
-/// under way in one that is gone still ends.
-#[derive(Debug, Default)]
-pub(crate) struct Lanes {
-    lanes: RwLock<BTreeMap<String, Arc<Lane>>>,
-}
-
-impl Lanes {
-    /// Takes over the leaves of a configuration; all of them or, on an error, none.
-    pub(crate) fn configure(&self, config: &Config) -> Result<(), LeafClientError> {
-        let mut clients = BTreeMap::new();
-        for (name, leaf) in &config.leaves {
-            let settings = Settings {
-                leaf: Arc::clone(leaf),
-                client: LeafClient::new(leaf)?,
-            };
-            clients.insert(name.clone(), settings);
-        }
-        let mut lanes = self.lanes.write().unwrap_or_else(PoisonError::into_inner);
-        lanes.retain(|name, _| clients.contains_key(name));
-        for (name, settings) in clients {
-            if let Some(lane) = lanes.get(&name) {
-                *lane
-                    .settings
-                    .write()
-                    .unwrap_or_else(PoisonError::into_inner) = Arc::new(settings);
-            } else {
-                lanes.insert(name.clone(), Arc::new(Lane::new(name, settings)));
-            }
-        }
-        Ok(())
-    }
-
-    pub(crate) fn all(&self) -> Vec<Arc<Lane>> {
-        self.lanes
-            .read()
-            .unwrap_or_else(PoisonError::into_inner)
-            .values()
-            .cloned()
-            .collect()
-    }
-
-    pub(crate) fn get(&self, name: &str) -> Option<Arc<Lane>> {
-        self.lanes
-            .read()
-            .unwrap_or_else(PoisonError::into_inner)
-            .get(name)
-            .cloned()
-    }
-
-    pub(crate) fn names(&self) -> Vec<String> {
-        self.lanes
-            .read()
-            .unwrap_or_else(PoisonError::into_inner)
-            .keys()
-            .cloned()
-            .collect()
-    }
-
-    /// The leaf as metrics and logs name it: what rows name and no configuration does is no label.
-    pub(crate) fn label<'name>(&self, name: &'name str) -> &'name str {
-        match self.get(name) {
-            Some(_) => name,
-            None => UNKNOWN,
         }
     }
 }

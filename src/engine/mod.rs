@@ -9,6 +9,7 @@ mod ask;
 mod attempt;
 mod batcher;
 mod begun;
+mod bodies;
 mod breaker;
 mod context;
 mod credentials;
@@ -22,6 +23,7 @@ mod held;
 mod jobs;
 mod journal;
 mod lane;
+mod lanes;
 mod lease;
 mod listener;
 mod lookout;
@@ -43,7 +45,7 @@ use tokio_util::sync::CancellationToken;
 
 pub(crate) use begun::{Begun, Predecessor};
 pub(crate) use context::{Context, Identity};
-pub(crate) use lane::Lanes;
+pub(crate) use lanes::Lanes;
 
 use crate::{
     shutdown::{Stop, Tasks},

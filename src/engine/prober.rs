@@ -12,10 +12,10 @@ use std::{sync::Arc, time::Duration};
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    ask::{Question, ask},
+    ask::ask,
     context::Shared,
     driver::{self, More, Pass},
-    lane::{Lane, Place},
+    lane::{Lane, ProbePlace},
 };
 use crate::{
     config::Replays,
@@ -82,7 +82,7 @@ impl Pass for Prober {
                 None => {}
             }
         }
-        self.ask(context, asked, places).await?;
+        self.ask(context, asked, places);
         let progress = !settled.is_empty();
         Ok(if progress { More::Now } else { More::Later })
     }
@@ -90,31 +90,20 @@ impl Pass for Prober {
 
 impl Prober {
     /// Starts the probes of calls whose turn is taken in the database.
-    async fn ask(
+    fn ask(
         &self,
         context: &Shared,
         doubts: Vec<DoubtRow>,
-        mut places: Vec<(i64, Arc<Lane>, Place)>,
-    ) -> Result<(), StoreError> {
-        if doubts.is_empty() {
-            return Ok(());
-        }
-        let ids: Vec<i64> = doubts.iter().map(|doubt| doubt.call).collect();
-        let calls = context.store.asked_calls(&ids).await?;
-        for call in calls {
-            let doubt = doubts.iter().find(|doubt| doubt.call == call.call);
-            let place = places.iter().position(|(id, ..)| *id == call.call);
-            if let (Some(doubt), Some(at)) = (doubt, place) {
+        mut places: Vec<(i64, Arc<Lane>, ProbePlace)>,
+    ) {
+        for doubt in doubts {
+            let place = places.iter().position(|(id, ..)| *id == doubt.call);
+            if let Some(at) = place {
                 let (_, lane, place) = places.swap_remove(at);
-                let question = Question {
-                    doubt: doubt.clone(),
-                    call,
-                };
                 self.attempts
-                    .spawn("probe", ask(context.clone(), lane, question, place));
+                    .spawn("probe", ask(context.clone(), lane, doubt, place));
             }
         }
-        Ok(())
     }
 }
 
@@ -132,7 +121,7 @@ fn scope(lane: &Lane) -> Scope {
 fn settle(
     context: &Shared,
     doubt: &DoubtRow,
-    places: &mut Vec<(i64, Arc<Lane>, Place)>,
+    places: &mut Vec<(i64, Arc<Lane>, ProbePlace)>,
 ) -> Option<Settle> {
     let lane = context.lanes.get(&doubt.leaf)?;
     let settings = lane.settings();
@@ -165,7 +154,7 @@ fn settle(
         WayOut::Ask if doubt.paused => None,
         WayOut::Ask => {
             let credential = doubt.credential.as_deref().unwrap_or_default();
-            let place = lane.take_probe_place(credential, &context.nudges)?;
+            let place = lane.take_probe_place(credential, doubt.large, &context.nudges)?;
             places.push((doubt.call, Arc::clone(&lane), place));
             Some(Settle::Ask(leaf.timeout + RECORDING))
         }

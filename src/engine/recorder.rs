@@ -37,6 +37,9 @@ const HELD_UP: Duration = Duration::from_millis(20);
 /// Calls in one group at most.
 const GROUP_MAX: usize = 512;
 
+/// Bytes of bodies in one group, but for its last: the statement that they are written with holds them once more.
+const GROUP_BYTES: usize = 1024 * 1024;
+
 /// Something to record, and who waits for it.
 #[derive(Debug)]
 pub(crate) struct Recording {
@@ -121,9 +124,12 @@ async fn fill<'turn>(
     let mut queue = queue.lock().await;
     queue.recv_many(group, 1).await;
     let turn = tokio::time::timeout(HELD_UP, turn.acquire()).await;
+    let mut bytes: usize = group.iter().map(|recording| recording.entry.size()).sum();
     while group.len() < GROUP_MAX
+        && bytes < GROUP_BYTES
         && let Ok(recording) = queue.try_recv()
     {
+        bytes += recording.entry.size();
         group.push(recording);
     }
     turn.ok().and_then(Result::ok)

@@ -14,6 +14,7 @@
 
 mod body;
 mod headers;
+mod memory;
 mod prepare;
 mod progress;
 mod redact;
@@ -31,6 +32,8 @@ use std::{
 
 use reqwest::{Certificate, ClientBuilder, Identity, Proxy, Url, redirect};
 use tokio::time::Instant;
+
+pub(crate) use memory::Memory;
 
 use crate::{
     config::{Auth, Http2, Leaf},
@@ -109,6 +112,8 @@ pub struct LeafClient {
     http: Mutex<Aging>,
     age_max: Duration,
     leaf: Leaf,
+    /// For what is answered.
+    memory: Memory,
 }
 
 /// A client with its connections, and when it was made.
@@ -140,6 +145,7 @@ impl LeafClient {
             }),
             age_max: AGE_MAX,
             leaf: leaf.clone(),
+            memory: Memory::new(leaf.body_memory),
         })
     }
 

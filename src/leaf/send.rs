@@ -169,7 +169,8 @@ async fn answer(
     let status = response.status().as_u16();
     let kept = headers::kept(response.headers(), &client.leaf.keep_headers, secrets);
     let retry_after = headers::retry_after(response.headers());
-    let body = body::read(response, client.leaf.max_response_bytes, secrets);
+    let bytes_max = client.leaf.max_response_bytes;
+    let body = body::read(response, bytes_max, &client.memory, deadline, secrets);
     match timeout_at(deadline, body).await {
         Ok(Ok(body)) => Evidence::Answered(Answer {
             status,

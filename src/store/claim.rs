@@ -2,12 +2,13 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
+use bytes::Bytes;
 use tokio_postgres::types::Type;
 use uuid::Uuid;
 
-use super::{Param, Row, Store, StoreError, column, count, int4, seconds, trace};
+use super::{Param, Row, Store, StoreError, body::LARGE, column, count, int4, seconds, trace};
 use crate::domain::{
-    call::{CallId, Claimed, Prior, UndoneBy},
+    call::{CallId, Claimed, Prior, ROW_GONE, UndoneBy},
     request::{IdempotencyFormat, Request, idempotency_header, idempotency_value},
 };
 
@@ -209,7 +210,7 @@ impl Store {
         let replaying: Vec<&str> = replaying.map(|want| want.leaf.as_str()).collect();
         let prior: (_, &[Param<'_>]) = (
             include_str!("../../sql/queries/prior.sql"),
-            &[(&replaying, Type::TEXT_ARRAY)],
+            &[(&replaying, Type::TEXT_ARRAY), (&LARGE, Type::INT4)],
         );
         let (rows, requests) = match looking {
             Looking::Fresh => {
@@ -310,7 +311,8 @@ fn claimed(
         spent: count(column(operation, row, "attempts")?),
         in_doubt: column(operation, row, "in_doubt")?,
         waited: seconds(column(operation, row, "waited")?),
-        request: Err("its row in leafhopper.outbox is gone".to_owned()),
+        request: Err(ROW_GONE.to_owned()),
+        body_is_apart: false,
         max_attempts: None,
         timeout: None,
         has_probe: false,
@@ -334,6 +336,7 @@ fn complete(
     call.timeout = column::<Option<f64>>(OPERATION, row, "timeout")?.map(seconds);
     call.has_probe = column(OPERATION, row, "has_probe")?;
     call.compensates = column(OPERATION, row, "compensates")?;
+    call.body_is_apart = column::<Option<bool>>(OPERATION, row, "body_is_apart")?.unwrap_or(false);
     call.batch = column(OPERATION, row, "batch_id")?;
     call.trace = trace(OPERATION, row)?;
     call.since_alive = column(OPERATION, row, "since_alive")?;
@@ -371,23 +374,15 @@ fn request(row: &Row, idempotency: Option<(String, String)>) -> Result<Request, 
         .map_err(|error| StoreError::other(OPERATION, format!("headers: {error}")))?;
     let body: Option<&str> = column(OPERATION, row, "body")?;
     let body_raw: Option<&[u8]> = column(OPERATION, row, "body_raw")?;
-    let (body, content_type) = match (body, body_raw) {
-        (Some(text), _) => (
-            Some(text.as_bytes().to_vec().into()),
-            Some("application/json".to_owned()),
-        ),
-        (None, Some(raw)) => (
-            Some(raw.to_vec().into()),
-            column(OPERATION, row, "content_type")?,
-        ),
-        (None, None) => (None, None),
-    };
     Ok(Request {
         method: column(OPERATION, row, "method")?,
         path: column(OPERATION, row, "path")?,
         headers: headers.into_iter().collect(),
-        body,
-        content_type,
+        body: body
+            .map(str::as_bytes)
+            .or(body_raw)
+            .map(Bytes::copy_from_slice),
+        content_type: column(OPERATION, row, "content_type")?,
         idempotency,
         credential: column(OPERATION, row, "credential")?,
     })

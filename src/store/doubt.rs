@@ -5,7 +5,7 @@ use std::time::Duration;
 use tokio_postgres::types::Type;
 use uuid::Uuid;
 
-use super::{Store, StoreError, column, count, int4, seconds, trace};
+use super::{Store, StoreError, body::LARGE, column, count, int4, seconds, trace};
 use crate::domain::{call::CallId, trace::Trace};
 
 const LOCK_WAIT: Duration = Duration::from_millis(100);
@@ -43,6 +43,8 @@ pub struct DoubtRow {
     pub max_attempts: Option<u32>,
     /// Whether the row brings a probe of its own.
     pub has_probe: bool,
+    /// Its body is large, or that of the call which it undoes.
+    pub large: bool,
     /// The leaf has said that the effect exists.
     pub exists: bool,
     /// Which of the leaf's credentials.
@@ -115,6 +117,7 @@ impl Store {
                     (&CHUNK, Type::INT4),
                     (&timeouts, Type::FLOAT8_ARRAY),
                     (&windows, Type::FLOAT8_ARRAY),
+                    (&LARGE, Type::INT4),
                 ],
             )
             .await?;
@@ -132,6 +135,7 @@ impl Store {
                     crashes: count(column(OPERATION, row, "crashes")?),
                     max_attempts: max_attempts.map(count),
                     has_probe: column(OPERATION, row, "has_probe")?,
+                    large: column::<Option<bool>>(OPERATION, row, "large")?.unwrap_or(false),
                     exists: column(OPERATION, row, "exists_said")?,
                     credential: column(OPERATION, row, "credential")?,
                     paused: column(OPERATION, row, "paused")?,

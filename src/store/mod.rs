@@ -9,6 +9,7 @@
 //! middle, or that answered like a standby or a dying server, is closed.
 
 pub mod batch;
+mod body;
 pub mod claim;
 pub mod connect;
 pub mod doubt;

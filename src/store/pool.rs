@@ -18,7 +18,7 @@ use std::{
 
 use deadpool::{
     Runtime,
-    managed::{self, Metrics, RecycleError, RecycleResult},
+    managed::{self, Metrics, QueueMode, RecycleError, RecycleResult},
 };
 use tokio::task::JoinHandle;
 use tokio_postgres::{
@@ -80,6 +80,8 @@ pub(super) fn pool(connect: Connect, size: usize) -> Result<Pool, managed::Build
     };
     Pool::builder(manager)
         .max_size(size)
+        // The one that was used last has its caches warm, here and at the server.
+        .queue_mode(QueueMode::Lifo)
         .runtime(Runtime::Tokio1)
         .wait_timeout(Some(CONNECTION_WAIT))
         .create_timeout(Some(CONNECTION_WAIT))

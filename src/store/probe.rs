@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use bytes::Bytes;
+use bytestring::ByteString;
 use serde_json::{Value, json};
 use tokio_postgres::types::Type;
 use uuid::Uuid;
@@ -84,9 +86,9 @@ pub enum ProbeNext {
         /// The kept headers, as a JSON object.
         headers: String,
         /// The body where `jsonb` can hold it.
-        body: Option<String>,
+        body: Option<ByteString>,
         /// The body otherwise.
-        body_raw: Option<Vec<u8>>,
+        body_raw: Option<Bytes>,
         /// Whether the body is not whole.
         truncated: bool,
         /// Nothing told it from somebody else's.
@@ -105,20 +107,22 @@ pub enum ProbeNext {
 }
 
 impl Store {
-    /// What probes of these calls must know.
+    /// What a probe of this call must know; `None` where its row is gone.
     ///
     /// # Errors
     /// The database did not answer.
-    pub async fn asked_calls(&self, calls: &[CallId]) -> Result<Vec<AskedCall>, StoreError> {
-        const OPERATION: &str = "read calls to ask about";
+    pub async fn asked_call(&self, call: CallId) -> Result<Option<AskedCall>, StoreError> {
+        const OPERATION: &str = "read a call to ask about";
         let rows = self
             .query(
                 OPERATION,
-                include_str!("../../sql/queries/asked_calls.sql"),
-                &[(&calls, Type::INT8_ARRAY)],
+                include_str!("../../sql/queries/asked_call.sql"),
+                &[(&call, Type::INT8)],
             )
             .await?;
-        rows.iter().map(|row| asked_call(OPERATION, row)).collect()
+        rows.first()
+            .map(|row| asked_call(OPERATION, row))
+            .transpose()
     }
 
     /// Records what a probe found out. `None` where something else decided it, or holds it.

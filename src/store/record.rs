@@ -2,10 +2,12 @@
 
 use std::time::Duration;
 
+use bytes::Bytes;
+use bytestring::ByteString;
 use tokio_postgres::types::Type;
 use uuid::Uuid;
 
-use super::{Store, StoreError, column, int4};
+use super::{Param, Store, StoreError, column, int4};
 use crate::domain::{
     call::CallId,
     decision::{FailReason, ParkReason},
@@ -35,9 +37,9 @@ pub struct Confirmation {
     /// The kept headers, as a JSON object.
     pub headers: String,
     /// The body where `jsonb` can hold it.
-    pub body: Option<String>,
+    pub body: Option<ByteString>,
     /// The body otherwise.
-    pub body_raw: Option<Vec<u8>>,
+    pub body_raw: Option<Bytes>,
     /// Whether the body is not whole.
     pub truncated: bool,
     /// What the confirmation answers.
@@ -142,35 +144,14 @@ impl Store {
     /// Nothing is recorded, or all that it would have given: [`Self::record_confirmed`] finds out.
     pub async fn record_plain(&self, group: &[&Confirmation]) -> Result<Vec<CallId>, StoreError> {
         const OPERATION: &str = "record confirmations";
-        let calls: Vec<CallId> = group.iter().map(|c| c.call).collect();
-        let leaves: Vec<&str> = group.iter().map(|c| c.leaf.as_str()).collect();
-        let keys: Vec<&str> = group.iter().map(|c| c.key.as_str()).collect();
-        let attempts: Vec<i32> = group.iter().map(|c| int4(c.attempt)).collect();
+        let answers = Answers::of(group);
         let generations: Vec<i32> = group.iter().map(|c| int4(c.generation)).collect();
-        let statuses: Vec<i32> = group.iter().map(|c| i32::from(c.status)).collect();
-        let headers: Vec<&str> = group.iter().map(|c| c.headers.as_str()).collect();
-        let bodies: Vec<Option<&str>> = group.iter().map(|c| c.body.as_deref()).collect();
-        let raw: Vec<Option<&[u8]>> = group.iter().map(|c| c.body_raw.as_deref()).collect();
-        let truncated: Vec<bool> = group.iter().map(|c| c.truncated).collect();
-        let hashes: Vec<&[u8]> = group.iter().map(|c| c.request_hash.as_slice()).collect();
         let rows = self
             .write(
                 OPERATION,
                 LOCK_WAIT,
                 include_str!("../../sql/queries/record_plain.sql"),
-                &[
-                    (&calls, Type::INT8_ARRAY),
-                    (&leaves, Type::TEXT_ARRAY),
-                    (&keys, Type::TEXT_ARRAY),
-                    (&attempts, Type::INT4_ARRAY),
-                    (&generations, Type::INT4_ARRAY),
-                    (&statuses, Type::INT4_ARRAY),
-                    (&headers, Type::TEXT_ARRAY),
-                    (&bodies, Type::TEXT_ARRAY),
-                    (&raw, Type::BYTEA_ARRAY),
-                    (&truncated, Type::BOOL_ARRAY),
-                    (&hashes, Type::BYTEA_ARRAY),
-                ],
+                &answers.and([(&generations, Type::INT4_ARRAY)]),
             )
             .await?;
         rows.iter()
@@ -188,36 +169,14 @@ impl Store {
         group: &[&Confirmation],
     ) -> Result<Vec<(CallId, Confirmed)>, StoreError> {
         const OPERATION: &str = "record confirmations once more";
-        let calls: Vec<CallId> = group.iter().map(|c| c.call).collect();
-        let leaves: Vec<&str> = group.iter().map(|c| c.leaf.as_str()).collect();
-        let keys: Vec<&str> = group.iter().map(|c| c.key.as_str()).collect();
-        let attempts: Vec<i32> = group.iter().map(|c| int4(c.attempt)).collect();
-        let statuses: Vec<i32> = group.iter().map(|c| i32::from(c.status)).collect();
-        let headers: Vec<&str> = group.iter().map(|c| c.headers.as_str()).collect();
-        let bodies: Vec<Option<&str>> = group.iter().map(|c| c.body.as_deref()).collect();
-        let raw: Vec<Option<&[u8]>> = group.iter().map(|c| c.body_raw.as_deref()).collect();
-        let truncated: Vec<bool> = group.iter().map(|c| c.truncated).collect();
-        let hashes: Vec<&[u8]> = group.iter().map(|c| c.request_hash.as_slice()).collect();
+        let answers = Answers::of(group);
         let took: Vec<f64> = group.iter().map(|c| c.took.as_secs_f64()).collect();
         let rows = self
             .write(
                 OPERATION,
                 LOCK_WAIT,
                 include_str!("../../sql/queries/record_confirmed.sql"),
-                &[
-                    (&instance, Type::TEXT),
-                    (&calls, Type::INT8_ARRAY),
-                    (&leaves, Type::TEXT_ARRAY),
-                    (&keys, Type::TEXT_ARRAY),
-                    (&attempts, Type::INT4_ARRAY),
-                    (&statuses, Type::INT4_ARRAY),
-                    (&headers, Type::TEXT_ARRAY),
-                    (&bodies, Type::TEXT_ARRAY),
-                    (&raw, Type::BYTEA_ARRAY),
-                    (&truncated, Type::BOOL_ARRAY),
-                    (&hashes, Type::BYTEA_ARRAY),
-                    (&took, Type::FLOAT8_ARRAY),
-                ],
+                &answers.and([(&took, Type::FLOAT8_ARRAY), (&instance, Type::TEXT)]),
             )
             .await?;
         rows.iter()
@@ -315,6 +274,54 @@ impl Store {
                 Ok((column(OPERATION, row, "call_id")?, moved))
             })
             .collect()
+    }
+}
+
+/// What leaves have answered, as both statements for confirmations take it.
+struct Answers<'a> {
+    calls: Vec<CallId>,
+    leaves: Vec<&'a str>,
+    keys: Vec<&'a str>,
+    attempts: Vec<i32>,
+    statuses: Vec<i32>,
+    headers: Vec<&'a str>,
+    bodies: Vec<Option<&'a str>>,
+    raw: Vec<Option<&'a [u8]>>,
+    truncated: Vec<bool>,
+    hashes: Vec<&'a [u8]>,
+}
+
+impl<'a> Answers<'a> {
+    fn of(group: &[&'a Confirmation]) -> Self {
+        Self {
+            calls: group.iter().map(|c| c.call).collect(),
+            leaves: group.iter().map(|c| c.leaf.as_str()).collect(),
+            keys: group.iter().map(|c| c.key.as_str()).collect(),
+            attempts: group.iter().map(|c| int4(c.attempt)).collect(),
+            statuses: group.iter().map(|c| i32::from(c.status)).collect(),
+            headers: group.iter().map(|c| c.headers.as_str()).collect(),
+            bodies: group.iter().map(|c| c.body.as_deref()).collect(),
+            raw: group.iter().map(|c| c.body_raw.as_deref()).collect(),
+            truncated: group.iter().map(|c| c.truncated).collect(),
+            hashes: group.iter().map(|c| c.request_hash.as_slice()).collect(),
+        }
+    }
+
+    /// As parameters 1 to 10, and what only one of the statements takes behind them.
+    fn and<'p, const MORE: usize>(&'p self, more: [Param<'p>; MORE]) -> Vec<Param<'p>> {
+        let answers: [Param<'p>; 10] = [
+            (&self.calls, Type::INT8_ARRAY),
+            (&self.leaves, Type::TEXT_ARRAY),
+            (&self.keys, Type::TEXT_ARRAY),
+            (&self.attempts, Type::INT4_ARRAY),
+            (&self.statuses, Type::INT4_ARRAY),
+            (&self.headers, Type::TEXT_ARRAY),
+            (&self.bodies, Type::TEXT_ARRAY),
+            (&self.raw, Type::BYTEA_ARRAY),
+            (&self.truncated, Type::BOOL_ARRAY),
+            (&self.hashes, Type::BYTEA_ARRAY),
+        ];
+        answers.into_iter().chain(more).collect()
     }
 }
 

@@ -1,6 +1,13 @@
 //! Bounded: memory follows the configuration, not the backlog, an answer's size, or a leaf's slowness.
 
-use std::net::SocketAddr;
+use std::{
+    net::SocketAddr,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
 
 use serde_json::json;
 use tokio::{
@@ -9,7 +16,13 @@ use tokio::{
     task::JoinSet,
 };
 
-use crate::harness::{Bed, app::call, leaf::Leaf, sidecar::Config, wait::until};
+use crate::harness::{
+    Bed,
+    app::call,
+    leaf::Leaf,
+    sidecar::Config,
+    wait::{service_time, until, until_within},
+};
 
 const MEBIBYTE: u64 = 1024 * 1024;
 
@@ -109,6 +122,108 @@ async fn thirty_answers_of_thirty_mebibytes_are_cut_and_do_not_fill_the_memory()
         "it grew by {} MiB",
         grown / MEBIBYTE
     );
+}
+
+/// A leaf that reads whatever it is sent, keeps none of it, and answers with a mebibyte; where `fails`, to what it is asked to
+/// do with 500.
+async fn drain(mut stream: TcpStream, fails: bool, read: Arc<AtomicU64>) -> std::io::Result<()> {
+    let mut piece = vec![0; 256 * 1024];
+    let mut head = Vec::new();
+    loop {
+        let end = loop {
+            if let Some(at) = head.windows(4).position(|bytes| bytes == b"\r\n\r\n") {
+                break at + 4;
+            }
+            match stream.read(&mut piece).await? {
+                0 => return Ok(()),
+                read => head.extend_from_slice(&piece[..read]),
+            }
+        };
+        let text = String::from_utf8_lossy(&head[..end]).to_ascii_lowercase();
+        let length = text
+            .lines()
+            .find_map(|line| line.strip_prefix("content-length: "))
+            .map_or(0, |length| length.trim().parse().unwrap());
+        let mut left = length - (head.len() - end);
+        while left > 0 {
+            left -= stream.read(&mut piece).await?;
+        }
+        read.fetch_add(u64::try_from(length).unwrap(), Ordering::SeqCst);
+        head.clear();
+        // As long as this takes, whoever may is sending, too.
+        service_time(Duration::from_millis(50)).await;
+        let status = if fails && length > 0 {
+            "500 Oh"
+        } else {
+            "201 Created"
+        };
+        let answer = format!("HTTP/1.1 {status}\r\ncontent-length: {MEBIBYTE}\r\n\r\n");
+        stream.write_all(answer.as_bytes()).await?;
+        stream.write_all(&vec![b'x'; 1024 * 1024]).await?;
+    }
+}
+
+/// Sends calls of two mebibytes to it; gives by how many MiB the memory grew.
+async fn grown_by_large_bodies(calls: u64, fails: bool, lines: &str) -> u64 {
+    let bed = Bed::new().await;
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("http://{}", listener.local_addr().unwrap());
+    let read = Arc::new(AtomicU64::new(0));
+    let counted = Arc::clone(&read);
+    let _tasks = {
+        let mut tasks = JoinSet::new();
+        tasks.spawn(async move {
+            let mut connections = JoinSet::new();
+            while let Ok((stream, _)) = listener.accept().await {
+                connections.spawn(drain(stream, fails, Arc::clone(&counted)));
+            }
+        });
+        tasks
+    };
+    let lines = format!("concurrency = 80\nbody_memory = \"8MiB\"\n{lines}");
+    let sidecar = Config::new(&bed.database.url)
+        .leaf("great", &url, &lines)
+        .start()
+        .await;
+    let before = sidecar.peak_memory();
+    // Written once and copied: to make them takes longer than to send them.
+    bed.app
+        .execute(&format!(
+            "INSERT INTO leafhopper.outbox (leaf, path, body)
+             SELECT 'great', '/x', b.body
+               FROM (SELECT to_jsonb(repeat(md5('x'), 65536)) AS body OFFSET 0) AS b, generate_series(1, {calls})"
+        ))
+        .await;
+    until_within(Duration::from_secs(60), "all are confirmed", async || {
+        let rows = bed.app.rows("SELECT count(*) FROM leafhopper.result").await;
+        if rows[0]["count"] == calls {
+            Ok(())
+        } else {
+            Err(rows)
+        }
+    })
+    .await;
+    let once = calls * (2 * MEBIBYTE + 2);
+    assert_eq!(
+        read.load(Ordering::SeqCst),
+        once,
+        "each went once, and whole"
+    );
+    (sidecar.peak_memory() - before) / MEBIBYTE
+}
+
+#[tokio::test]
+async fn eighty_requests_of_two_mebibytes_and_their_answers_keep_to_the_leaf_s_memory() {
+    // Twice 8 MiB, what is being read or written, and what the allocator keeps.
+    let grown = grown_by_large_bodies(80, false, "").await;
+    assert!(grown < 100, "it grew by {grown} MiB");
+}
+
+#[tokio::test]
+async fn so_do_the_probes_of_thirty_calls_of_two_mebibytes() {
+    let probe = "[leaf.great.probe]\npath = \"/x\"\nsettle = \"1ms\"";
+    let grown = grown_by_large_bodies(30, true, &format!("in_doubt = \"probe\"\n{probe}")).await;
+    assert!(grown < 120, "it grew by {grown} MiB");
 }
 
 #[tokio::test]

@@ -43,7 +43,8 @@ proptest! {
         let bound = bound.map(Duration::from_millis);
         let delay = schedule.delay(failures, bound);
         let least = bound.unwrap_or_default();
-        prop_assert!(least <= delay && delay <= schedule.max.max(least));
+        let spread = least.mul_f64(1.0 + schedule.jitter) + Duration::from_millis(1);
+        prop_assert!(least <= delay && delay <= schedule.max.max(spread));
         let base = schedule.base(failures).as_secs_f64();
         let jittered = (1.0 - schedule.jitter) * base;
         // Nanoseconds are rounded.
@@ -188,6 +189,7 @@ fn claimed(request: Result<Request, String>, prior: Option<Prior>) -> Claimed {
         in_doubt: false,
         waited: Duration::ZERO,
         request,
+        body_is_apart: false,
         max_attempts: None,
         timeout: None,
         has_probe: false,

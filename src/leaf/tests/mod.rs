@@ -60,6 +60,7 @@ fn leaf(base_url: &str) -> Leaf {
         compensate: None,
         idempotency: None,
         max_response_bytes: 1024,
+        body_memory: 1 << 20,
         keep_headers: Vec::new(),
         after_failed_head: AfterFailedHead::Continue,
         tls: Tls::default(),

@@ -2,8 +2,10 @@
 
 use std::{collections::BTreeSet, fs, path::Path};
 
-use super::{ANSWERED, LOST, Life, Nature, PROBED, RESENT, SETTLED, TAKEN_OVER, batches, journal};
-use crate::harness::{app::keyed, sidecar::Sidecar, wait::until};
+use super::{
+    ANSWERED, LOST, Life, Nature, PROBED, RESENT, SETTLED, TAKEN_OVER, batches, journal, named,
+};
+use crate::harness::{sidecar::Sidecar, wait::until};
 
 use Nature::{Asked, Keyed, Parking};
 
@@ -94,7 +96,7 @@ async fn passed_after_a_crash(nature: Nature) -> BTreeSet<String> {
     let sidecar = tracing.start().await;
     until_all_have_ended(&life).await;
     life.loses_an_answer();
-    life.bed.app.insert(keyed("leaf", "other")).await;
+    life.bed.app.insert(named(nature, "other")).await;
     until_all_have_ended(&life).await;
     told(&sidecar)
 }

@@ -30,7 +30,7 @@ const ANSWERED: [&str; 3] = [
 const LOOKED: [&str; 5] = [
     "look at calls in doubt: done",
     "settle calls in doubt: before",
-    "read calls to ask about: done",
+    "read a call to ask about: done",
     "probe: judged",
     "record a probe: before",
 ];

@@ -12,7 +12,8 @@ mod journal;
 
 use std::{os::unix::process::ExitStatusExt as _, time::Duration};
 
-use serde_json::Value;
+use serde_json::{Value, json};
+use uuid::Uuid;
 
 use crate::harness::{
     Bed,
@@ -68,6 +69,10 @@ const ANSWERED: &[(&str, Trace)] = &[
     ("claim calls: before", Nothing),
     ("claim calls: done", Claimed),
     ("attempt: before", Claimed),
+    ("read the size of a body: before", Claimed),
+    ("read the size of a body: done", Claimed),
+    ("read a body: before", Claimed),
+    ("read a body: done", Claimed),
     ("begun-file: done", Begun),
     ("request: before", Begun),
     ("request: handed over", Begun),
@@ -93,8 +98,8 @@ const SETTLED: &[&str] = &[
 
 /// Then, with a leaf that can be asked.
 const PROBED: &[&str] = &[
-    "read calls to ask about: before",
-    "read calls to ask about: done",
+    "read a call to ask about: before",
+    "read a call to ask about: done",
     "probe: before",
     "request: before",
     "request: handed over",
@@ -245,8 +250,17 @@ fn crashing_at(config: &Config, step: &str) -> Starter {
 }
 
 fn named(nature: Nature, key: &str) -> Call {
-    let method = if nature == Idempotent { "PUT" } else { "POST" };
-    keyed("leaf", key).method(method)
+    let call = keyed("leaf", key);
+    match nature {
+        Idempotent => call.method("PUT"),
+        // Its body is so large that it is read by itself.
+        Asked => {
+            let words = std::iter::repeat_with(|| Uuid::new_v4().to_string());
+            let filler: String = words.take(1000).collect();
+            call.body(json!({ "key": key, "filler": filler }))
+        }
+        Keyed | Parking => call,
+    }
 }
 
 /// Kills a process at each step of a call that is answered, and lets the next one finish.
@@ -255,7 +269,10 @@ async fn at_each_step_of_an_answered_call(nature: Nature) {
     for state in [true, false] {
         let steps = ANSWERED
             .iter()
-            .filter(|(step, _)| state || !step.starts_with("begun-file"));
+            .filter(|(step, _)| state || !step.starts_with("begun-file"))
+            .filter(|(step, _)| {
+                nature == Asked || !step.ends_with("body: before") && !step.ends_with("body: done")
+            });
         let stories = steps.map(async |(step, left)| {
             let life = Life::new(nature, state).await;
             life.crash_at(step).await;

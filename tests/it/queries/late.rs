@@ -128,8 +128,8 @@ async fn a_confirmation_of_a_call_that_ended_as_not_executed_becomes_its_result(
             ))
             .await;
         let parameters = format!(
-            "'i', '{{{id}}}', '{{leaf}}', '{{k}}', '{{1}}', '{{201}}', '{{\"{{}}\"}}', '{{NULL}}', \
-             '{{NULL}}', '{{false}}', '{{NULL}}', '{{1}}'"
+            "'{{{id}}}', '{{leaf}}', '{{k}}', '{{1}}', '{{201}}', '{{\"{{}}\"}}', '{{NULL}}', \
+             '{{NULL}}', '{{false}}', '{{NULL}}', '{{1}}', 'i'"
         );
         for _ in 0..2 {
             let recorded = outcome(&bed.app, "record_confirmed.sql", &parameters).await;
@@ -156,8 +156,8 @@ async fn a_late_confirmation_waits_until_the_failure_of_its_batch_is_written() {
         ))
         .await;
     let parameters = format!(
-        "'i', '{{{id}}}', '{{leaf}}', '{{k}}', '{{1}}', '{{201}}', '{{\"{{}}\"}}', '{{NULL}}', \
-         '{{NULL}}', '{{false}}', '{{NULL}}', '{{1}}'"
+        "'{{{id}}}', '{{leaf}}', '{{k}}', '{{1}}', '{{201}}', '{{\"{{}}\"}}', '{{NULL}}', \
+         '{{NULL}}', '{{false}}', '{{NULL}}', '{{1}}', 'i'"
     );
     let locked = outcome(&bed.app, "record_confirmed.sql", &parameters).await;
     assert_eq!(locked, "locked");

@@ -2,6 +2,7 @@
 //! history there is, and what calls itself repeatable can be repeated. `late.rs`: what comes late, or meanwhile;
 //! `people.rs`: what people ask for.
 
+mod kept;
 mod late;
 mod people;
 
@@ -156,12 +157,15 @@ const BATCHES: &str = "ARRAY[md5('7'), md5('17')]::uuid[]";
 const HOT: &str = r#"
 claim.sql :: INSTANCE, 8, LEAVES, '{16,16,16}', '{30,30,30}', '{86400,86400,86400}', '{NULL,60,60}', '{2,2,2}', ARRAY['[""]','[""]','[""]'], 5, 0, ARRAY['{-32768}','{-32768,0}','{-32768,0}'], ARRAY['{0}','{0,7}','{0,7}'], ARRAY['{32768}','{0,32768}','{0,32768}'], '{0,0,0}' :: dispatch_fresh dispatch_timed dispatch_doubt dispatch_one_at_a_time
 claim_fresh.sql :: INSTANCE, 8, LEAVES, '{16,16,16}', '{30,30,30}', '{86400,86400,86400}', ARRAY['[""]','[""]','[""]'], ARRAY['{-32768}','{-32768,0}','{-32768,0}'], ARRAY['{0}','{0,7}','{0,7}'], ARRAY['{32768}','{0,32768}','{0,32768}'] :: dispatch_fresh dispatch_one_at_a_time
-prior.sql :: '{leaf1}' :: outbox_pkey result_pkey
-record_plain.sql :: '{1,2}', '{leaf1,leaf2}', '{k1,k2}', '{1,1}', '{1,1}', '{200,200}', '{"{}","{}"}', '{NULL,NULL}', '{NULL,NULL}', '{false,false}', '{NULL,NULL}' :: dispatch_pkey dispatch_held_key
-record_confirmed.sql :: 'i', '{1,2}', '{leaf1,leaf2}', '{k1,k2}', '{1,1}', '{200,200}', '{"{}","{}"}', '{NULL,NULL}', '{NULL,NULL}', '{false,false}', '{NULL,NULL}', '{1,1}' :: dispatch_pkey result_pkey dispatch_held_key
+prior.sql :: '{leaf1}', 8192 :: outbox_pkey result_pkey
+size_of_body.sql :: 7 :: outbox_pkey
+read_body.sql :: 7 :: outbox_pkey
+asked_call.sql :: 7 :: outbox_pkey
+record_plain.sql :: '{1,2}', '{leaf1,leaf2}', '{k1,k2}', '{1,1}', '{200,200}', '{"{}","{}"}', '{NULL,NULL}', '{NULL,NULL}', '{false,false}', '{NULL,NULL}', '{1,1}' :: dispatch_pkey dispatch_held_key
+record_confirmed.sql :: '{1,2}', '{leaf1,leaf2}', '{k1,k2}', '{1,1}', '{200,200}', '{"{}","{}"}', '{NULL,NULL}', '{NULL,NULL}', '{false,false}', '{NULL,NULL}', '{1,1}', 'i' :: dispatch_pkey result_pkey dispatch_held_key
 record_other.sql :: INSTANCE, 'i', '{1,2}', '{1,1}', '{leaf1,leaf2}', '{k1,k2}', '{1,1}', '{retry,failed}', '{1,1}', '{1,1}', '{false,false}', '{NULL,rejected}', '{retry,failed}', '{500,404}', '{a,b}', '{c,d}', '{1,1}', '{NULL,NULL}' :: dispatch_pkey dispatch_held_key attempt_call
 expire.sql :: 10 :: dispatch_ends dispatch_pkey
-doubts.sql :: LEAVES, 500, '{30,30,30}', '{NULL,60,60}' :: dispatch_doubt outbox_pkey
+doubts.sql :: LEAVES, 500, '{30,30,30}', '{NULL,60,60}', 8192 :: dispatch_doubt outbox_pkey
 answer_doubts.sql :: LEAVES, 500 :: dispatch_doubt outbox_pkey result_pkey
 settle_doubts.sql :: '{3}', '{1}', '{ask}', '{NULL}', '{30}', '{false}' :: dispatch_pkey
 give_back.sql :: INSTANCE, 7, '{}', '{6}' :: dispatch_one_at_a_time
@@ -279,6 +283,16 @@ async fn wrong_plan(
 
 /// The plan for these parameters, as an unnamed statement gets it.
 async fn plan(app: &App, name: &str, parameters: &str) -> (BTreeSet<String>, BTreeSet<String>) {
+    plan_as("force_custom_plan", app, name, parameters).await
+}
+
+/// The plan that this `plan_cache_mode` gives.
+async fn plan_as(
+    mode: &str,
+    app: &App,
+    name: &str,
+    parameters: &str,
+) -> (BTreeSet<String>, BTreeSet<String>) {
     let sql = query(name);
     // As the program gives them: not all can be told from the statement.
     let types = parameters_of(&sql);
@@ -293,7 +307,7 @@ async fn plan(app: &App, name: &str, parameters: &str) -> (BTreeSet<String>, BTr
         format!("({parameters})")
     };
     app.execute(&format!(
-        "SET plan_cache_mode = force_custom_plan; PREPARE q{types} AS {sql}\n"
+        "SET plan_cache_mode = {mode}; PREPARE q{types} AS {sql}\n"
     ))
     .await;
     let explained = app
@@ -382,8 +396,8 @@ async fn a_confirmation_whose_recording_was_not_heard_of_is_no_second_one() {
     let id = claimed(&bed).await;
     let parameters = |attempt: u32| {
         format!(
-            "'i', '{{{id}}}', '{{leaf}}', '{{k}}', '{{{attempt}}}', '{{201}}', '{{\"{{}}\"}}', '{{NULL}}', \
-             '{{NULL}}', '{{false}}', '{{NULL}}', '{{1}}'"
+            "'{{{id}}}', '{{leaf}}', '{{k}}', '{{{attempt}}}', '{{201}}', '{{\"{{}}\"}}', '{{NULL}}', \
+             '{{NULL}}', '{{false}}', '{{NULL}}', '{{1}}', 'i'"
         )
     };
     for _ in 0..2 {

@@ -1,9 +1,9 @@
--- What a probe must know of the calls that it asks about.
--- Caller:      store/probe.rs, from engine/prober.rs
+-- What a probe must know of the call that it asks about.
+-- Caller:      store/probe.rs, from engine/ask.rs
 -- Index:       outbox_pkey
 -- Locks:       none
 -- Repeatable:  yes
--- $1 int8[] call ids
+-- $1 int8 call id
 SELECT o.id, o.key, o.method, o.path, o.body::text, o.body_raw, o.credential, o.ordering_key, o.batch_id,
        o.undoes IS NOT NULL AS compensates, u.probe::text,
        o.meta ->> 'traceparent' AS traceparent, o.meta ->> 'tracestate' AS tracestate,
@@ -13,4 +13,4 @@ SELECT o.id, o.key, o.method, o.path, o.body::text, o.body_raw, o.credential, o.
   FROM leafhopper.outbox o
   -- A compensation asks whether the effect that it undoes is still there.
   JOIN leafhopper.outbox u ON u.id = coalesce(o.undoes, o.id)
- WHERE o.id = ANY ($1::int8[])
+ WHERE o.id = $1

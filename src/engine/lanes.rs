@@ -1,0 +1,79 @@
+//! All lanes, by the names of their leaves.
+
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, PoisonError, RwLock},
+};
+
+use super::lane::{Lane, Settings};
+use crate::{
+    config::Config,
+    leaf::{LeafClient, LeafClientError, Memory},
+    metrics::UNKNOWN,
+};
+
+/// The lanes by name. A reload replaces settings, adds lanes, and takes away those that are gone; what is
+/// under way in one that is gone still ends.
+#[derive(Debug, Default)]
+pub(crate) struct Lanes {
+    lanes: RwLock<BTreeMap<String, Arc<Lane>>>,
+}
+
+impl Lanes {
+    /// Takes over the leaves of a configuration; all of them or, on an error, none.
+    pub(crate) fn configure(&self, config: &Config) -> Result<(), LeafClientError> {
+        let mut clients = BTreeMap::new();
+        for (name, leaf) in &config.leaves {
+            let settings = Settings {
+                leaf: Arc::clone(leaf),
+                client: LeafClient::new(leaf)?,
+                bodies: Memory::new(leaf.body_memory),
+            };
+            clients.insert(name.clone(), settings);
+        }
+        let mut lanes = self.lanes.write().unwrap_or_else(PoisonError::into_inner);
+        lanes.retain(|name, _| clients.contains_key(name));
+        for (name, settings) in clients {
+            if let Some(lane) = lanes.get(&name) {
+                lane.set_settings(settings);
+            } else {
+                lanes.insert(name.clone(), Arc::new(Lane::new(name, settings)));
+            }
+        }
+        Ok(())
+    }
+
+    pub(crate) fn all(&self) -> Vec<Arc<Lane>> {
+        self.lanes
+            .read()
+            .unwrap_or_else(PoisonError::into_inner)
+            .values()
+            .cloned()
+            .collect()
+    }
+
+    pub(crate) fn get(&self, name: &str) -> Option<Arc<Lane>> {
+        self.lanes
+            .read()
+            .unwrap_or_else(PoisonError::into_inner)
+            .get(name)
+            .cloned()
+    }
+
+    pub(crate) fn names(&self) -> Vec<String> {
+        self.lanes
+            .read()
+            .unwrap_or_else(PoisonError::into_inner)
+            .keys()
+            .cloned()
+            .collect()
+    }
+
+    /// The leaf as metrics and logs name it: what rows name and no configuration does is no label.
+    pub(crate) fn label<'name>(&self, name: &'name str) -> &'name str {
+        match self.get(name) {
+            Some(_) => name,
+            None => UNKNOWN,
+        }
+    }
+}
