@@ -111,8 +111,8 @@ pub(crate) struct News {
 struct Sleep {
     /// It is set until about then.
     until: Option<Instant>,
-    /// When the dispatcher last wanted it.
-    wanted: Option<Instant>,
+    /// The dispatcher sleeps under it.
+    wanted: bool,
 }
 
 /// All that the loops share.
@@ -261,14 +261,14 @@ impl Context {
     pub(crate) fn announced_sleep(&self, sleep: Duration) -> bool {
         let now = Instant::now();
         let mut mark = self.sleep();
-        mark.wanted = Some(now);
+        mark.wanted = true;
         mark.until.is_some_and(|until| now + sleep < until)
     }
 
     /// Whether the mark was set, which it is no more as far as this instance is concerned.
     pub(crate) fn woke(&self) -> bool {
         let mut mark = self.sleep();
-        mark.wanted = None;
+        mark.wanted = false;
         mark.until
             .take()
             .is_some_and(|until| Instant::now() < until)
@@ -283,10 +283,9 @@ impl Context {
     pub(crate) fn sleeps_until(&self, poll: Duration) -> Option<Instant> {
         let now = Instant::now();
         let mark = self.sleep();
-        let wanted = mark.wanted.is_some_and(|at| now - at < poll * 2);
         // One that has run out is set by the dispatcher, which looks for work once more then.
         mark.until
-            .filter(|until| wanted && *until > now && *until - now < poll * 3)
+            .filter(|until| mark.wanted && *until > now && *until - now < poll * 3)
     }
 
     /// The mark that was set until `before` was renewed. Not where the dispatcher woke meanwhile: it may have taken it back.

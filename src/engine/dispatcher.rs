@@ -16,7 +16,7 @@ use super::{
     driver::backoff,
     lane::{Lane, Slot},
     lease::BootTime,
-    lookout::{ASLEEP, SLEEP},
+    lookout::{ASLEEP, SLEEP, UNTOLD},
     marks::Marks,
 };
 use crate::{
@@ -184,7 +184,7 @@ impl Dispatcher {
                 } else if self.last_work.elapsed() < AWAKE_FOR {
                     sooner(AWAKE_POLL, look_again)
                 } else if self.sleep_announced(poll).await {
-                    sooner(poll, look_again)
+                    sooner(poll * UNTOLD, look_again)
                 } else {
                     Duration::ZERO
                 }

@@ -25,6 +25,9 @@ pub(super) const SLEEP: u32 = 8;
 /// And counts as set for so many: two less, for the way to the database.
 pub(super) const ASLEEP: u32 = 6;
 
+/// Under the mark the dispatcher is told of work; untold it looks by itself after so many.
+pub(super) const UNTOLD: u32 = 5;
+
 pub(super) fn spawn(tasks: &Tasks, context: &Shared, until: &CancellationToken) {
     let nudge = context.nudges.look.clone();
     let lookout = Lookout {

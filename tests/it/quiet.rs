@@ -79,7 +79,7 @@ async fn listeners_are_told_without_content_and_not_too_often() {
 /// tells of what is due.
 const IDLE: [(&str, usize); 7] = [
     ("look around", 4),
-    ("claim calls", 5),
+    ("claim calls", 2),
     ("announce sleep", 1),
     // Six times in a lease of 30 s.
     ("renew the lease", 1),
