@@ -23,6 +23,8 @@ pub(crate) struct Drained {
     pub(crate) rate: f64,
     pub(crate) memory: Memory,
     pub(crate) record: Arc<Record>,
+    /// Of the updates of leafhopper's hot table, in percent, those that cost no index an entry (PostgreSQL, chapter 73.7).
+    pub(crate) hot: Option<f64>,
 }
 
 /// One run over a backlog that is there before the worker starts: what a process takes to start is not measured.
@@ -49,13 +51,41 @@ pub(crate) async fn drain(
         distinct == calls && arrived == calls,
         "{distinct} distinct of {arrived} arrived"
     );
+    let hot = match system.is_ours() {
+        true => Some(hot_updates(client, calls).await?),
+        false => None,
+    };
     bench.drop(database).await;
     let time = Duration::from_nanos(end - record.at(0));
     Ok(Drained {
         rate: per_second(calls, time),
         memory,
         record,
+        hot,
     })
+}
+
+/// The server counts what a session has done when that ends, or a second later.
+async fn hot_updates(client: &tokio_postgres::Client, calls: u64) -> anyhow::Result<f64> {
+    let until = std::time::Instant::now() + Duration::from_secs(10);
+    loop {
+        let row = client
+            .query_one(
+                "SELECT n_tup_upd::float8, n_tup_hot_upd::float8 FROM pg_stat_user_tables \
+                  WHERE schemaname = 'leafhopper' AND relname = 'dispatch'",
+                &[],
+            )
+            .await?;
+        let (updates, hot): (f64, f64) = (row.get(0), row.get(1));
+        if updates >= calls as f64 {
+            return Ok(100.0 * hot / updates);
+        }
+        anyhow::ensure!(
+            std::time::Instant::now() < until,
+            "the server counts {updates} updates of {calls}"
+        );
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
 }
 
 /// Lines of the table in the order in which they were first measured.
@@ -101,10 +131,12 @@ pub(crate) async fn p1(bench: &Bench, report: &mut Report) -> anyhow::Result<()>
     let calls = bench.arguments.calls;
     let mut rounds = Rounds::default();
     let mut memory: BTreeMap<&str, Vec<f64>> = BTreeMap::new();
+    let mut hot = Vec::new();
     for _ in 0..bench.arguments.rounds {
         for &system in &bench.systems {
             let drained = drain(bench, system, calls, 64, Manner::AtOnce).await;
             if let Ok(drained) = &drained {
+                hot.extend(drained.hot);
                 memory
                     .entry(system.name())
                     .or_default()
@@ -146,6 +178,10 @@ pub(crate) async fn p1(bench: &Bench, report: &mut Report) -> anyhow::Result<()>
             );
             report.add(figure.at_least(0.9));
         }
+    }
+    if !hot.is_empty() {
+        let what = "HOT updates of dispatch";
+        report.add(Figure::new("P1", what, "leafhopper", hot, "%"));
     }
     for &system in &bench.systems {
         if let Some(values) = memory.remove(system.name()) {
