@@ -21,6 +21,8 @@ use crate::domain::{
 
 const FILE: &str = "leafhopper.toml";
 
+const WEBHOOK_SECRET: &str = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw";
+
 /// A folder that goes away with its test.
 struct Folder(PathBuf);
 
@@ -61,7 +63,8 @@ fn parse_leaf(settings: &str) -> Result<Config, ConfigError> {
         "[database]\nurl = \"postgres://u@localhost/app?sslmode=disable\"\n\
          [leaf.git]\nbase_url = \"https://git.example.com\"\n{settings}"
     );
-    parse_with(&text, &[("TOKEN", "t0ken-of-git")])
+    let variables = [("TOKEN", "t0ken-of-git"), ("WEBHOOK", WEBHOOK_SECRET)];
+    parse_with(&text, &variables)
 }
 
 /// The example of the contract, section 6, with its folder of credentials.
@@ -145,14 +148,21 @@ fn the_defaults_and_all_their_examples_are_a_configuration() {
         .replace("/etc/ssl/ca.pem", &format!("{tls}/ca.pem"))
         .replace("/etc/ssl/client.pem", &format!("{tls}/server.pem"))
         .replace("/etc/ssl/client.key", &format!("{tls}/server.key"));
-    fs::create_dir_all(folder.0.join("none")).unwrap();
+    for name in ["none", "none-signing"] {
+        fs::create_dir_all(folder.0.join(name)).unwrap();
+    }
     let env = [
         ("LEAFHOPPER_ADMIN_TOKEN", "an-admin-token-of-some-length"),
         ("EXAMPLE_TOKEN", "t"),
+        ("EXAMPLE_SIGNING_SECRET", WEBHOOK_SECRET),
     ];
     let config = parse_with(&text, &env).unwrap_or_else(|error| panic!("{error}"));
     assert_eq!(config.leaves["example"].in_doubt, Some(Policy::Park));
     assert!(config.leaves["example"].tls.client.is_some());
+    assert_eq!(
+        config.leaves["example"].signing,
+        Some(Signing::StandardWebhooks)
+    );
 }
 
 #[test]
