@@ -195,7 +195,11 @@ fn headers(
     trace: Option<&Trace>,
     method: &Method,
 ) -> Result<HeaderMap, String> {
-    let mut headers: HeaderMap = own.into_iter().collect();
+    let mut headers = HeaderMap::new();
+    // The signed id goes before the idempotency key under the same name: it is that key, as it can be signed.
+    for (name, value) in own {
+        headers.insert(name, value);
+    }
     let own: Vec<HeaderName> = headers.keys().cloned().collect();
     for (name, value) in &request.headers {
         let (name, value) = header(name, value)?;

@@ -185,13 +185,21 @@ async fn a_webhook_is_sent_again_under_the_id_that_its_receiver_dedups_by() {
         .await;
     bed.leaf.always().answers(200);
     bed.leaf.always().times(1).resets();
-    let sql = format!("{} RETURNING id", example(documented::WEBHOOK));
+    // An id can't hold a full stop; the header is there once.
+    let sql = example(documented::WEBHOOK).replace("invoice:815", "invoice.815");
+    let sql = format!("{sql} RETURNING id");
     let id = bed.app.client().query_one(&sql, &[]).await.unwrap().get(0);
     bed.app.until_state(id, "confirmed").await;
     let requests = bed.leaf.all_requests();
     assert_eq!(requests.len(), 2);
     for request in &requests {
-        assert_eq!(request.header("webhook-id"), Some("invoice:815:paid"));
+        let ids = request
+            .headers
+            .iter()
+            .filter(|(name, _)| name == "webhook-id");
+        let ids: Vec<_> = ids.map(|(_, id)| id.as_str()).collect();
+        assert_eq!(ids, [requests[0].header("webhook-id").unwrap()]);
+        assert!(ids[0].starts_with("lh-"), "{ids:?}");
         crate::signing::assert_signed(request, secret);
     }
 }
