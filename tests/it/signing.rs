@@ -44,9 +44,12 @@ async fn each_attempt_is_signed_anew_under_one_id() {
         .start()
         .await;
     bed.leaf.on("/things").key("k").times(2).refuses(429);
-    // Numbers and spaces stay as they are in the row, and so they are signed.
-    let row = keyed("leaf", "k").body(json!({ "key": "k", "sum": 1.50 }));
-    let id = bed.app.insert(row).await;
+    // Whatever hand wrote it, what is signed is what is sent.
+    let body = r#"'{"key": "k", "sum": 1.50, "big": 12345678901234567890123}'"#;
+    let id = bed
+        .app
+        .insert_values("key, body", &format!("'k', {body}"))
+        .await;
     bed.app.until_state(id, "confirmed").await;
     let requests = bed.leaf.requests("k");
     assert_eq!(requests.len(), 3);
@@ -54,6 +57,11 @@ async fn each_attempt_is_signed_anew_under_one_id() {
         assert_signed(request, SECRET);
         assert!(verifies(request, NEXT).is_err());
         assert_eq!(request.header("webhook-id"), Some("k"));
+        let sent = String::from_utf8_lossy(&request.body);
+        assert!(
+            sent.contains("1.50") && sent.contains("12345678901234567890123"),
+            "{sent}"
+        );
     }
     // Another effect, another id; a key with a full stop can't be one.
     for (key, path) in [("other", "/things"), ("www.example.com", "/raw")] {
