@@ -69,7 +69,13 @@ async fn each_attempt_is_signed_anew_under_one_id() {
         let id = bed.app.insert(raw.body_raw("text/plain", "a.b\n")).await;
         bed.app.until_state(id, "confirmed").await;
     }
+    // One that is read only when it is its turn.
+    let long = call("leaf").key("long").path("/raw");
+    let long = long.body_raw("text/plain", &"long ".repeat(10_000));
+    let id = bed.app.insert(long).await;
+    bed.app.until_state(id, "confirmed").await;
     let all = bed.leaf.all_requests();
+    assert_eq!(all[5].body.len(), 50_000);
     let ids: Vec<_> = all[3..]
         .iter()
         .map(|it| it.header("webhook-id").unwrap())
