@@ -75,6 +75,7 @@ fn hash(criterion: &mut Criterion) {
         body: Some(Bytes::from(vec![b'x'; body])),
         content_type: None,
         idempotency: None,
+        message_id: None,
         credential: None,
     };
     for size in [285, 65_536] {

@@ -1,4 +1,5 @@
-//! A leaf's secrets while the program runs: its own, and its credentials by name. Both follow their files.
+//! A leaf's secrets while the program runs, those that it is asked with and those that requests are signed with: its
+//! own, and its credentials by name. All follow their files.
 //!
 //! [`LeafSecrets::refresh`] reads every file and swaps what differs. It is called every 5 seconds and
 //! after a 401. It always reads: a file that is rewritten in place within one tick of the file system's
@@ -15,9 +16,10 @@ use std::{
 use secrecy::{ExposeSecret as _, SecretString};
 
 use super::{
-    model::Auth,
+    model::{Auth, Proofs, Signer},
     secrets::{Source, fits_header, read_file},
 };
+use crate::domain::signature::Signing;
 
 /// How a leaf's secrets become a header.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -39,9 +41,10 @@ impl Shape {
             },
         }
     }
+}
 
-    /// Checks that the secret has this shape.
-    pub(super) fn check(&self, secret: &str) -> Result<(), String> {
+impl Form for Shape {
+    fn check(&self, secret: &str) -> Result<(), String> {
         match self {
             Self::Bearer | Self::Header(_) => fits_header(secret),
             Self::Basic => {
@@ -62,10 +65,22 @@ pub(super) fn fits_basic(text: &str) -> Result<(), String> {
     Ok(())
 }
 
-/// How a leaf authenticates, and where its own secret is.
+/// What a secret has to look like.
+pub(super) trait Form {
+    /// Checks that the secret has this form.
+    fn check(&self, secret: &str) -> Result<(), String>;
+}
+
+impl Form for Signing {
+    fn check(&self, secret: &str) -> Result<(), String> {
+        self.check(secret)
+    }
+}
+
+/// A leaf's own secret of one kind: its form, and where it is.
 #[derive(Debug, Clone)]
-pub(super) struct AuthSource {
-    pub(super) shape: Shape,
+pub(super) struct SecretSource<F> {
+    pub(super) form: F,
     pub(super) source: Source,
     /// Goes before the file's text: `user:` of Basic.
     pub(super) prefix: String,
@@ -87,103 +102,116 @@ pub struct Refreshed {
 }
 
 /// The secrets of one leaf. Shared; a reader gets a copy of what holds at that moment.
+#[derive(Debug, Default)]
 pub struct LeafSecrets {
-    auth: Option<AuthSource>,
+    auth: Option<Ring<Shape>>,
+    signing: Option<Ring<Signing>>,
+}
+
+impl LeafSecrets {
+    pub(super) fn new(auth: Option<Ring<Shape>>, signing: Option<Ring<Signing>>) -> Self {
+        Self { auth, signing }
+    }
+
+    /// What a call with this `credential` shows of itself. A folder that the leaf has for names must know it, be it
+    /// that of `auth`, of `signing`, or both; of the other one the leaf's own secret holds.
+    ///
+    /// # Errors
+    ///
+    /// The leaf has no credential of that name.
+    pub fn proofs_for(&self, credential: Option<&str>) -> Result<Proofs, UnknownCredential> {
+        if credential.is_some() && self.folders().next().is_none() {
+            return Err(UnknownCredential);
+        }
+        let auth = self.auth.as_ref().map(|ring| {
+            let secret = ring.secret(credential)?;
+            Ok(ring.own.form.auth(secret))
+        });
+        let signer = self.signing.as_ref().map(|ring| {
+            let secret = ring.secret(credential)?;
+            Ok(Signer {
+                signing: ring.own.form.clone(),
+                secret,
+            })
+        });
+        Ok(Proofs {
+            auth: auth.transpose()?,
+            signer: signer.transpose()?,
+        })
+    }
+
+    /// The names of the credentials, sorted.
+    #[must_use]
+    pub fn names(&self) -> Vec<String> {
+        let mut folders = self.folders();
+        let mut names = folders.next().unwrap_or_default();
+        for others in folders {
+            names.retain(|name| others.contains(name));
+        }
+        names
+    }
+
+    /// The names that each folder has.
+    fn folders(&self) -> impl Iterator<Item = Vec<String>> {
+        let auth = self.auth.as_ref().and_then(Ring::names);
+        let signing = self.signing.as_ref().and_then(Ring::names);
+        auth.into_iter().chain(signing)
+    }
+
+    /// Reads the files again. Blocking, for as long as the file system takes.
+    pub fn refresh(&self) -> Refreshed {
+        let rings = [
+            self.auth.as_ref().map(Ring::refresh),
+            self.signing.as_ref().map(Ring::refresh),
+        ];
+        let mut all = Refreshed::default();
+        for mut refreshed in rings.into_iter().flatten() {
+            all.changed |= refreshed.changed;
+            all.problems.append(&mut refreshed.problems);
+        }
+        all
+    }
+}
+
+/// The secrets of one kind: the leaf's own, and those by name.
+pub(super) struct Ring<F> {
+    own: SecretSource<F>,
     folder: Option<PathBuf>,
     current: RwLock<Arc<Secrets>>,
 }
 
-#[derive(Clone, Default)]
+#[derive(Clone)]
 struct Secrets {
-    own: Option<SecretString>,
+    own: SecretString,
     credentials: BTreeMap<String, SecretString>,
 }
 
-impl fmt::Debug for LeafSecrets {
+impl<F: fmt::Debug> fmt::Debug for Ring<F> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("LeafSecrets")
-            .field("auth", &self.auth)
+        f.debug_struct("Ring")
+            .field("own", &self.own)
             .field("folder", &self.folder)
             .field("credentials", &self.names())
             .finish()
     }
 }
 
-/// No secret at all.
-impl Default for LeafSecrets {
-    fn default() -> Self {
-        Self::new(None, None).0
-    }
-}
-
-impl LeafSecrets {
-    /// Takes the leaf's own secret as it was read, and reads the folder of credentials. Returns what is
-    /// wrong with single files too.
-    pub(super) fn new(
-        own: Option<(AuthSource, SecretString)>,
-        folder: Option<PathBuf>,
-    ) -> (Self, Vec<String>) {
-        let (auth, own) = own.unzip();
-        let first = Secrets {
-            own,
-            credentials: BTreeMap::new(),
-        };
-        let secrets = Self {
-            auth,
-            folder,
-            current: RwLock::new(Arc::new(first)),
-        };
-        let problems = secrets.refresh().problems;
-        (secrets, problems)
+impl<F> Ring<F> {
+    /// `None` without a folder.
+    fn names(&self) -> Option<Vec<String>> {
+        self.folder.as_ref()?;
+        Some(self.current().credentials.keys().cloned().collect())
     }
 
-    /// How a call with this `credential` authenticates; `Ok(None)` where the leaf wants nothing.
-    ///
-    /// # Errors
-    ///
-    /// The leaf has no credential of that name.
-    pub fn auth_for(&self, credential: Option<&str>) -> Result<Option<Auth>, UnknownCredential> {
+    fn secret(&self, credential: Option<&str>) -> Result<SecretString, UnknownCredential> {
         let secrets = self.current();
-        let secret = match credential {
-            None => secrets.own.as_ref(),
-            Some(name) => Some(secrets.credentials.get(name).ok_or(UnknownCredential)?),
-        };
-        let shape = self.auth.as_ref().map(|auth| &auth.shape);
-        Ok(shape
-            .zip(secret)
-            .map(|(shape, secret)| shape.auth(secret.clone())))
-    }
-
-    /// The names of the credentials, sorted.
-    #[must_use]
-    pub fn names(&self) -> Vec<String> {
-        self.current().credentials.keys().cloned().collect()
-    }
-
-    /// Reads the files again. Blocking, for as long as the file system takes.
-    pub fn refresh(&self) -> Refreshed {
-        let before = self.current();
-        let mut problems = Vec::new();
-        let mut after = (*before).clone();
-        if let Some(auth) = &self.auth {
-            match auth.reread() {
-                Ok(Some(secret)) => after.own = Some(secret),
-                // A variable of the environment stays as it is.
-                Ok(None) => {}
-                Err(problem) => problems.push(problem),
+        match credential {
+            Some(name) if self.folder.is_some() => {
+                let secret = secrets.credentials.get(name);
+                secret.cloned().ok_or(UnknownCredential)
             }
-            if let Some(folder) = &self.folder {
-                match read_folder(folder, &auth.shape, &before.credentials, &mut problems) {
-                    Ok(credentials) => after.credentials = credentials,
-                    Err(problem) => problems.push(problem),
-                }
-            }
+            _ => Ok(secrets.own.clone()),
         }
-        let changed = !after.same(&before);
-        if changed {
-            *self.current.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(after);
-        }
-        Refreshed { changed, problems }
     }
 
     fn current(&self) -> Arc<Secrets> {
@@ -192,14 +220,59 @@ impl LeafSecrets {
     }
 }
 
-impl AuthSource {
+impl<F: Form> Ring<F> {
+    /// Takes the leaf's own secret as it was read, and reads the folder of credentials. Returns what is
+    /// wrong with single files too.
+    pub(super) fn new(
+        own: SecretSource<F>,
+        secret: SecretString,
+        folder: Option<PathBuf>,
+    ) -> (Self, Vec<String>) {
+        let first = Secrets {
+            own: secret,
+            credentials: BTreeMap::new(),
+        };
+        let ring = Self {
+            own,
+            folder,
+            current: RwLock::new(Arc::new(first)),
+        };
+        let problems = ring.refresh().problems;
+        (ring, problems)
+    }
+
+    fn refresh(&self) -> Refreshed {
+        let before = self.current();
+        let mut problems = Vec::new();
+        let mut after = (*before).clone();
+        match self.own.reread() {
+            Ok(Some(secret)) => after.own = secret,
+            // A variable of the environment stays as it is.
+            Ok(None) => {}
+            Err(problem) => problems.push(problem),
+        }
+        if let Some(folder) = &self.folder {
+            match read_folder(folder, &self.own.form, &before.credentials, &mut problems) {
+                Ok(credentials) => after.credentials = credentials,
+                Err(problem) => problems.push(problem),
+            }
+        }
+        let changed = !after.same(&before);
+        if changed {
+            *self.current.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(after);
+        }
+        Refreshed { changed, problems }
+    }
+}
+
+impl<F: Form> SecretSource<F> {
     /// The secret as its file has it now; `None` if it is not in a file.
     fn reread(&self) -> Result<Option<SecretString>, String> {
         let Source::File(path) = &self.source else {
             return Ok(None);
         };
         let secret = self.complete(&read_file(path)?);
-        self.shape
+        self.form
             .check(secret.expose_secret())
             .map_err(|problem| format!("{}: {problem}", path.display()))?;
         Ok(Some(secret))
@@ -214,12 +287,8 @@ impl AuthSource {
 impl Secrets {
     fn same(&self, other: &Self) -> bool {
         let same = |a: &SecretString, b: &SecretString| a.expose_secret() == b.expose_secret();
-        let own = match (&self.own, &other.own) {
-            (None, None) => true,
-            (Some(a), Some(b)) => same(a, b),
-            _ => false,
-        };
-        own && self.credentials.len() == other.credentials.len()
+        same(&self.own, &other.own)
+            && self.credentials.len() == other.credentials.len()
             && self
                 .credentials
                 .iter()
@@ -232,7 +301,7 @@ impl Secrets {
 /// of a mounted secret in such folders, behind the symbolic links that are read here.
 fn read_folder(
     folder: &Path,
-    shape: &Shape,
+    form: &impl Form,
     before: &BTreeMap<String, SecretString>,
     problems: &mut Vec<String>,
 ) -> Result<BTreeMap<String, SecretString>, String> {
@@ -255,8 +324,7 @@ fn read_folder(
             continue;
         }
         let read = read_file(&path).and_then(|secret| {
-            shape
-                .check(secret.expose_secret())
+            form.check(secret.expose_secret())
                 .map_err(|problem| format!("{}: {problem}", path.display()))?;
             Ok(secret)
         });

@@ -9,12 +9,12 @@ use toml::de::DeValue;
 
 use super::{
     Env,
-    credentials::{AuthSource, LeafSecrets, Shape, fits_basic},
+    credentials::{Form, LeafSecrets, Ring, SecretSource, Shape, fits_basic},
     defaults, leaf_rules,
-    model::{Auth, Idempotency, Leaf, Probe, Retry, Tls},
+    model::{Auth, Idempotency, Leaf, Probe, Retry, Signing, Tls},
     secrets::fits_header,
     section::{Section, kind},
-    sections, templates, values,
+    sections, signing, templates, values,
 };
 use crate::domain::{
     compensation::{Compensate, SPEAKS_OF},
@@ -51,12 +51,13 @@ pub(super) fn read(
         "write base_url = \"https://host/path\"",
         values::base_url,
     );
-    let (auth, secrets) = secrets(&section, env);
+    let (auth, signing, secrets) = secrets(&section, env);
     let timeout = section.must("timeout", values::some_time);
     let leaf = Leaf {
         name: name.to_owned(),
         base_url: base_url.unwrap_or_else(nowhere),
         auth,
+        signing,
         secrets: Arc::new(secrets),
         timeout,
         connect_timeout: connect_timeout(&section, timeout),
@@ -141,7 +142,8 @@ fn outcome(section: &Section<'_>) -> BTreeMap<u16, Class> {
     outcome
 }
 
-fn secrets(section: &Section<'_>, env: Env<'_>) -> (Option<Auth>, LeafSecrets) {
+/// The leaf's auth and signing, as they are now, and what follows their files.
+fn secrets(section: &Section<'_>, env: Env<'_>) -> (Option<Auth>, Option<Signing>, LeafSecrets) {
     let own = section.table("auth").and_then(|section| {
         let auth = auth(&section, env);
         section.finish();
@@ -149,32 +151,54 @@ fn secrets(section: &Section<'_>, env: Env<'_>) -> (Option<Auth>, LeafSecrets) {
     });
     let auth = own
         .as_ref()
-        .map(|(source, secret)| source.shape.auth(secret.clone()));
-    let folder = section.table("credentials").and_then(|section| {
-        let folder = section.required(
-            "dir",
-            "write credentials = { dir = \"/path\" }",
-            values::folder,
-        );
-        section.finish();
-        folder
-    });
+        .map(|(source, secret)| source.form.auth(secret.clone()));
+    let folder = credentials(section);
     if section.gives("credentials") && !section.gives("auth") {
         section.fault(
             "credentials",
             "needs `auth`: a credential's file takes the place of its token, value or \
              user:password, and without `auth` \
-             nothing says which",
+             nothing says which. (Secrets that sign belong to `signing.credentials`)",
         );
     }
-    let (secrets, problems) = LeafSecrets::new(own, folder);
+    let auth_ring = own.map(|own| ring(section, own, folder));
+    let mut signing = None;
+    let signing_ring = section.table("signing").and_then(|section| {
+        let own = signing::read(&section, env);
+        let folder = credentials(&section);
+        signing = own.as_ref().map(|(source, _secret)| source.form.clone());
+        let ring = own.map(|own| ring(&section, own, folder));
+        section.finish();
+        ring
+    });
+    (auth, signing, LeafSecrets::new(auth_ring, signing_ring))
+}
+
+/// The folder of a table's `credentials`.
+fn credentials(section: &Section<'_>) -> Option<PathBuf> {
+    let section = section.table("credentials")?;
+    let folder = section.required(
+        "dir",
+        "write credentials = { dir = \"/path\" }",
+        values::folder,
+    );
+    section.finish();
+    folder
+}
+
+fn ring<F: Form>(
+    section: &Section<'_>,
+    (source, secret): (SecretSource<F>, SecretString),
+    folder: Option<PathBuf>,
+) -> Ring<F> {
+    let (ring, problems) = Ring::new(source, secret, folder);
     for problem in problems {
         section.fault("credentials", problem);
     }
-    (auth, secrets)
+    ring
 }
 
-fn auth(section: &Section<'_>, env: Env<'_>) -> Option<(AuthSource, SecretString)> {
+fn auth(section: &Section<'_>, env: Env<'_>) -> Option<(SecretSource<Shape>, SecretString)> {
     const WANTED: &str = "write one of { bearer = SECRET }, { basic = { user = \"NAME\", password \
      = SECRET } }, \
          { header = { name = \"X-Api-Key\", value = SECRET } }";
@@ -213,8 +237,8 @@ fn auth(section: &Section<'_>, env: Env<'_>) -> Option<(AuthSource, SecretString
         (name.map(Shape::Header), String::new(), read)
     };
     let (source, secret) = read?;
-    let auth = AuthSource {
-        shape: shape?,
+    let auth = SecretSource {
+        form: shape?,
         source,
         prefix,
     };

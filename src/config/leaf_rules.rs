@@ -1,17 +1,18 @@
 //! What one leaf's settings demand of each other, with the consequence spelt out.
 
 use super::{
-    model::{Auth, Leaf},
+    model::{Auth, IdempotencyFormat, Leaf, Signing},
     section::Section,
     values,
 };
-use crate::domain::{decision::Policy, outcome::Class};
+use crate::domain::{decision::Policy, outcome::Class, signature::WEBHOOK_ID};
 
 /// Checks one leaf as a whole.
 pub(super) fn check(section: &Section<'_>, leaf: &Leaf) {
     response(section, leaf);
     doubt(section, leaf);
     idempotency(section, leaf);
+    signing(section, leaf);
     transport(section, leaf);
 }
 
@@ -115,19 +116,45 @@ fn idempotency(section: &Section<'_>, leaf: &Leaf) {
             values::shown(leaf.timeout)
         ),
     );
-    let auth = match &leaf.auth {
-        None => None,
-        Some(Auth::Bearer(_) | Auth::Basic(_)) => Some("authorization"),
-        Some(Auth::Header { name, .. }) => Some(name.as_str()),
-    };
     section.check(
         "idempotency",
-        auth != Some(idempotency.header.as_str()),
+        auth_header(leaf) != Some(idempotency.header.as_str()),
         format!(
             "header {:?} is the one that `auth` uses",
             idempotency.header
         ),
     );
+}
+
+fn auth_header(leaf: &Leaf) -> Option<&str> {
+    match leaf.auth.as_ref()? {
+        Auth::Bearer(_) | Auth::Basic(_) => Some("authorization"),
+        Auth::Header { name, .. } => Some(name),
+    }
+}
+
+fn signing(section: &Section<'_>, leaf: &Leaf) {
+    for name in leaf.signing.iter().flat_map(Signing::headers) {
+        section.check(
+            "signing",
+            auth_header(leaf) != Some(name),
+            format!("header {name:?} is the one that `auth` uses"),
+        );
+        let Some(idempotency) = &leaf.idempotency else {
+            continue;
+        };
+        // A receiver that dedups by Standard Webhooks' id: both say the same.
+        let shared = name == WEBHOOK_ID && idempotency.format == IdempotencyFormat::Raw;
+        section.check(
+            "signing",
+            idempotency.header != name || shared,
+            if name == WEBHOOK_ID {
+                "header \"webhook-id\" is not quoted when it is signed; leave idempotency.format out".to_owned()
+            } else {
+                format!("header {name:?} is the one that `idempotency` uses")
+            },
+        );
+    }
 }
 
 fn transport(section: &Section<'_>, leaf: &Leaf) {

@@ -15,6 +15,7 @@ mod model;
 mod secrets;
 mod section;
 mod sections;
+mod signing;
 mod templates;
 #[cfg(test)]
 mod tests;

@@ -7,10 +7,10 @@ use reqwest::Url;
 use secrecy::SecretString;
 
 use super::credentials::LeafSecrets;
-pub use crate::domain::request::IdempotencyFormat;
 use crate::domain::{
     compensation::Compensate, decision::Policy, outcome::Rules, schedule::Schedule,
 };
+pub use crate::domain::{request::IdempotencyFormat, signature::Signing};
 
 /// Everything that one sidecar is told.
 #[derive(Debug, Clone)]
@@ -88,7 +88,9 @@ pub struct Leaf {
     pub base_url: Url,
     /// How calls without a `credential` authenticate, as it was when the configuration was loaded.
     pub auth: Option<Auth>,
-    /// The same and the credentials, following their files.
+    /// `[leaf.NAME.signing]`: how requests are signed.
+    pub signing: Option<Signing>,
+    /// The secrets of both and the credentials, following their files.
     pub secrets: Arc<LeafSecrets>,
     /// For the whole attempt, the body included.
     pub timeout: Duration,
@@ -141,6 +143,24 @@ pub enum Auth {
         /// Its value.
         value: SecretString,
     },
+}
+
+/// What a request is signed with.
+#[derive(Debug, Clone)]
+pub struct Signer {
+    /// How.
+    pub signing: Signing,
+    /// One that [`Signing::check`] has passed.
+    pub secret: SecretString,
+}
+
+/// What a request shows of who sends it.
+#[derive(Debug, Clone, Default)]
+pub struct Proofs {
+    /// How it authenticates.
+    pub auth: Option<Auth>,
+    /// What it is signed with.
+    pub signer: Option<Signer>,
 }
 
 /// `retry`, of the file or of one leaf.

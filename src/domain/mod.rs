@@ -45,6 +45,7 @@ pub mod path;
 pub mod probe;
 pub mod request;
 pub mod schedule;
+pub mod signature;
 pub mod template;
 pub mod trace;
 

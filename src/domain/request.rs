@@ -19,6 +19,8 @@ pub struct Request {
     pub content_type: Option<String>,
     /// Name and value of the leaf's idempotency header.
     pub idempotency: Option<(String, String)>,
+    /// What names the effect in a signature, the same on each attempt. A probe has none: each is a message of its own.
+    pub message_id: Option<String>,
     /// Which of the leaf's credentials; `None` for the leaf's own auth.
     pub credential: Option<String>,
 }

@@ -174,7 +174,7 @@ async fn exchange(
 ) -> Evidence {
     let settings = lane.settings();
     let not_known = |why: &str| Evidence::NotSent(NotSent::Refused(why.to_owned()));
-    let Ok(auth) = settings.leaf.secrets.auth_for(call.credential.as_deref()) else {
+    let Ok(proofs) = settings.leaf.secrets.proofs_for(call.credential.as_deref()) else {
         return not_known("its credential is not there");
     };
     let request = Request {
@@ -184,13 +184,14 @@ async fn exchange(
         body: None,
         content_type: None,
         idempotency: None,
+        message_id: None,
         credential: call.credential.clone(),
     };
     let may_send = || context.may_send();
     let timeout = settings.leaf.timeout;
     let sending = settings
         .client
-        .send(&request, auth.as_ref(), trace, timeout, &may_send);
+        .send(&request, &proofs, trace, timeout, &may_send);
     tokio::select! {
         evidence = sending => evidence,
         // It changes nothing at the leaf: another instance asks again.

@@ -22,7 +22,7 @@ use super::{
     recorder::{self, Recorded},
 };
 use crate::{
-    config::{Auth, Leaf, Replays},
+    config::{Leaf, Proofs, Replays},
     domain::{
         call::{Claimed, Duty},
         decision::{Decision, FailReason, ParkReason, Policy, Standing, decide, is_safe},
@@ -146,9 +146,9 @@ async fn send(
     let timeout = call.timeout.unwrap_or(leaf.timeout);
     let timeout = timeout.saturating_sub(claimed.elapsed());
     let credential = request.credential.as_deref().unwrap_or_default();
-    let auth = leaf.secrets.auth_for(request.credential.as_deref());
+    let proofs = leaf.secrets.proofs_for(request.credential.as_deref());
     let admitted = lane.admit(credential, timeout);
-    let (Ok(auth), Ok(())) = (auth, admitted) else {
+    let (Ok(proofs), Ok(())) = (proofs, admitted) else {
         // Its credential has gone, its breaker has opened since the claim, or another call is the one to try.
         lane.not_sent();
         drop(place);
@@ -164,7 +164,7 @@ async fn send(
         .telemetry
         .span(&about(call, None), number, method, leaf);
     let trace = span.place().or(call.trace.as_ref());
-    let asked = (request, auth.as_ref(), trace);
+    let asked = (request, &proofs, trace);
     let evidence = exchange(context, &settings, asked, timeout, term).await;
     let took = started.elapsed();
     // What fails a batch is recorded before the place goes to another call of it.
@@ -261,7 +261,7 @@ fn standing(call: &Claimed, leaf: &Leaf, method: &str, answered: bool) -> Standi
 async fn exchange(
     context: &Shared,
     settings: &Settings,
-    (request, auth, trace): (&Request, Option<&Auth>, Option<&Trace>),
+    (request, proofs, trace): (&Request, &Proofs, Option<&Trace>),
     timeout: Duration,
     term: u64,
 ) -> Evidence {
@@ -269,7 +269,7 @@ async fn exchange(
     let may_send = || context.may_send_in(term) && !stopped.is_cancelled();
     let sending = settings
         .client
-        .send(request, auth, trace, timeout, &may_send);
+        .send(request, proofs, trace, timeout, &may_send);
     let mut sending = pin!(std::panic::AssertUnwindSafe(sending).catch_unwind());
     let unanswered = |error: &str| {
         Evidence::Unanswered(Unanswered {

@@ -69,13 +69,18 @@ mod tests {
     use http::HeaderValue;
 
     use super::*;
+    use crate::config::Proofs;
 
     fn keep(headers: &[(&'static str, &[u8])]) -> Vec<(String, String)> {
         let mut all = HeaderMap::new();
         for (name, value) in headers {
             all.append(*name, HeaderValue::from_bytes(value).unwrap());
         }
-        kept(&all, &["x-mine".into()], &Secrets::new(None, None))
+        kept(
+            &all,
+            &["x-mine".into()],
+            &Secrets::new(&Proofs::default(), None),
+        )
     }
 
     #[test]

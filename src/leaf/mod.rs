@@ -36,7 +36,7 @@ use tokio::time::Instant;
 pub(crate) use memory::Memory;
 
 use crate::{
-    config::{Auth, Http2, Leaf},
+    config::{Http2, Leaf, Proofs},
     domain::{evidence::Evidence, request::Request, trace::Trace},
 };
 
@@ -173,19 +173,22 @@ impl LeafClient {
 
     /// Makes one attempt, and says what was seen.
     ///
-    /// `auth` is the call's credential as it is now, `trace` the place in a trace that the leaf goes on from. `timeout`
+    /// `proofs` are the call's credential as it is now, `trace` the place in a trace that the leaf goes on from. `timeout`
     /// is for the whole, the body included.
     /// `may_send` is asked last before the request is handed to a connection that is up: false means that
     /// nothing is sent any more.
     pub async fn send(
         &self,
         request: &Request,
-        auth: Option<&Auth>,
+        proofs: &Proofs,
         trace: Option<&Trace>,
         timeout: Duration,
         may_send: &(dyn Fn() -> bool + Send + Sync),
     ) -> Evidence {
-        Box::pin(send::attempt(self, request, auth, trace, timeout, may_send)).await
+        Box::pin(send::attempt(
+            self, request, proofs, trace, timeout, may_send,
+        ))
+        .await
     }
 }
 

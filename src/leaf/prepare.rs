@@ -9,10 +9,17 @@ use http::{
 };
 use reqwest::Url;
 use secrecy::ExposeSecret as _;
+use uuid::Uuid;
 
 use crate::{
-    config::Auth,
-    domain::{evidence::NotSent, path, request::Request, trace::Trace},
+    config::{Auth, Proofs, Signer},
+    domain::{
+        evidence::NotSent,
+        path,
+        request::Request,
+        signature::{Message, WEBHOOK_ID},
+        trace::Trace,
+    },
 };
 
 const TRACEPARENT: HeaderName = HeaderName::from_static("traceparent");
@@ -45,14 +52,24 @@ pub(crate) struct Prepared {
 pub(crate) fn prepare(
     base_url: &Url,
     request: &Request,
-    auth: Option<&Auth>,
+    proofs: &Proofs,
     trace: Option<&Trace>,
 ) -> Result<Prepared, NotSent> {
-    // First, since a row's headers may not name it.
-    let auth = auth.map(auth_header).transpose()?;
+    // First, since a row's headers may name none of them.
+    let mut own: Vec<_> = proofs
+        .auth
+        .as_ref()
+        .map(auth_header)
+        .transpose()?
+        .into_iter()
+        .collect();
+    own.extend(idempotency_header(request).map_err(NotSent::Unsendable)?);
+    if let Some(signer) = &proofs.signer {
+        own.extend(signature_headers(signer, request)?);
+    }
     let method = method(&request.method).map_err(NotSent::Unsendable)?;
     let url = url(base_url, &request.path).map_err(NotSent::Unsendable)?;
-    let headers = headers(request, auth, trace, &method).map_err(NotSent::Unsendable)?;
+    let headers = headers(request, own, trace, &method).map_err(NotSent::Unsendable)?;
     Ok(Prepared {
         method,
         url,
@@ -130,23 +147,60 @@ fn auth_header(auth: &Auth) -> Result<(HeaderName, HeaderValue), NotSent> {
     })
 }
 
+fn idempotency_header(request: &Request) -> Result<Option<(HeaderName, HeaderValue)>, String> {
+    let name_and_value = request.idempotency.as_ref();
+    name_and_value
+        .map(|(name, value)| header(name, value))
+        .transpose()
+}
+
+/// The headers that sign these bytes now. A secret that can't is the configuration's fault, as with auth.
+fn signature_headers(
+    signer: &Signer,
+    request: &Request,
+) -> Result<Vec<(HeaderName, HeaderValue)>, NotSent> {
+    // A receiver that dedups by the signed id gets the idempotency key there.
+    let keyed = request.idempotency.as_ref();
+    let keyed = keyed
+        .filter(|(name, _)| name == WEBHOOK_ID)
+        .map(|(_, id)| id);
+    // A probe must not look like the call that it asks about: the receiver would take that for a repetition.
+    let probe = || format!("probe-{}", Uuid::now_v7());
+    let id = keyed
+        .or(request.message_id.as_ref())
+        .cloned()
+        .unwrap_or_else(probe);
+    let message = Message {
+        id: &id,
+        // For the receiver, which refuses what is too old; nothing here compares it.
+        at: jiff::Timestamp::now().as_second(),
+        body: request.body.as_deref().unwrap_or_default(),
+    };
+    let signed = signer.signing.sign(signer.secret.expose_secret(), &message);
+    let signed =
+        signed.map_err(|flaw| NotSent::Unconnected(format!("the leaf's signing: {flaw}")))?;
+    let signed = signed.iter().map(|(name, value)| {
+        let (name, mut value) = header(name, value)?;
+        value.set_sensitive(true);
+        Ok((name, value))
+    });
+    signed
+        .collect::<Result<_, String>>()
+        .map_err(NotSent::Unsendable)
+}
+
 fn headers(
     request: &Request,
-    auth: Option<(HeaderName, HeaderValue)>,
+    own: Vec<(HeaderName, HeaderValue)>,
     trace: Option<&Trace>,
     method: &Method,
 ) -> Result<HeaderMap, String> {
     let mut headers = HeaderMap::new();
-    let mut own = Vec::new();
-    if let Some((name, value)) = auth {
-        own.push(name.clone());
+    // The signed id goes before the idempotency key under the same name: it is that key, as it can be signed.
+    for (name, value) in own {
         headers.insert(name, value);
     }
-    if let Some((name, value)) = &request.idempotency {
-        let (name, value) = header(name, value)?;
-        own.push(name.clone());
-        headers.insert(name, value);
-    }
+    let own: Vec<HeaderName> = headers.keys().cloned().collect();
     for (name, value) in &request.headers {
         let (name, value) = header(name, value)?;
         if name == CONTENT_TYPE {

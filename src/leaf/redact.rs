@@ -9,7 +9,7 @@ use reqwest::Url;
 use secrecy::ExposeSecret as _;
 use serde::de::IgnoredAny;
 
-use crate::config::Auth;
+use crate::config::{Auth, Proofs};
 
 const REDACTED: &str = "[redacted]";
 /// A shorter text is no secret, and to cut each of its occurrences would wreck every answer.
@@ -28,10 +28,10 @@ impl std::fmt::Debug for Secrets {
 }
 
 impl Secrets {
-    /// The secrets of a request that is sent with `auth`, perhaps through a `proxy`.
-    pub(crate) fn new(auth: Option<&Auth>, proxy: Option<&Url>) -> Self {
+    /// The secrets of a request that is sent with these `proofs`, perhaps through a `proxy`.
+    pub(crate) fn new(proofs: &Proofs, proxy: Option<&Url>) -> Self {
         let mut texts = Vec::new();
-        match auth {
+        match &proofs.auth {
             None => {}
             Some(Auth::Bearer(token)) => texts.push(token.expose_secret().to_owned()),
             Some(Auth::Basic(pair)) => push_pair(&mut texts, pair.expose_secret()),
@@ -41,6 +41,10 @@ impl Secrets {
                 // `token abc`: a leaf may echo the part behind the scheme alone.
                 texts.extend(value.split_once(' ').map(|(_, token)| token.to_owned()));
             }
+        }
+        // No request carries it, but a leaf that knows it may say it.
+        if let Some(signer) = &proofs.signer {
+            texts.extend(signer.signing.secret_texts(signer.secret.expose_secret()));
         }
         if let Some((proxy, password)) = proxy.and_then(|url| Some((url, url.password()?))) {
             push_pair(&mut texts, &format!("{}:{password}", proxy.username()));
@@ -203,7 +207,13 @@ mod tests {
     use super::*;
 
     fn secrets(auth: &Auth) -> Secrets {
-        Secrets::new(Some(auth), None)
+        Secrets::new(
+            &Proofs {
+                auth: Some(auth.clone()),
+                ..Proofs::default()
+            },
+            None,
+        )
     }
 
     #[test]
@@ -267,13 +277,16 @@ mod tests {
             assert_eq!(secrets(auth).redact_body(text.to_owned().into()), kept);
         }
         let proxy = Url::parse("http://me:open-sesame@proxy").unwrap();
-        let secrets = Secrets::new(None, Some(&proxy));
+        let secrets = Secrets::new(&Proofs::default(), Some(&proxy));
         assert_eq!(secrets.redact_text("open-sesame".into()), REDACTED);
     }
 
     #[test]
     fn no_secret_means_no_change() {
         let body = Bytes::from_static(b"\\ \xff [redacted]");
-        assert_eq!(Secrets::new(None, None).redact_body(body.clone()), body);
+        assert_eq!(
+            Secrets::new(&Proofs::default(), None).redact_body(body.clone()),
+            body
+        );
     }
 }

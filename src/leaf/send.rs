@@ -20,7 +20,7 @@ use super::{
     redact::Secrets,
 };
 use crate::{
-    config::Auth,
+    config::Proofs,
     domain::{
         evidence::{Answer, Evidence, NotSent, Unanswered},
         request::Request,
@@ -46,14 +46,14 @@ enum Ended {
 pub(crate) async fn attempt(
     client: &LeafClient,
     request: &Request,
-    auth: Option<&Auth>,
+    proofs: &Proofs,
     trace: Option<&Trace>,
     timeout: Duration,
     may_send: &(dyn Fn() -> bool + Send + Sync),
 ) -> Evidence {
     let deadline = Instant::now() + timeout.min(TIMEOUT_MAX);
-    let secrets = Secrets::new(auth, client.leaf.proxy.as_ref());
-    let prepared = match prepare(&client.leaf.base_url, request, auth, trace) {
+    let secrets = Secrets::new(proofs, client.leaf.proxy.as_ref());
+    let prepared = match prepare(&client.leaf.base_url, request, proofs, trace) {
         Ok(prepared) => prepared,
         Err(NotSent::Unsendable(text)) => {
             let text = headers::cut(secrets.redact_text(text), ERROR_BYTES_MAX);

@@ -362,12 +362,17 @@ fn complete(
         let value = idempotency_value(&call.leaf, &call.key, call.generation, refusals);
         (name.clone(), idempotency_header(*format, &value))
     });
-    call.request = request(row, idempotency).map_err(|flaw| flaw.to_string());
+    let message_id = idempotency_value(&call.leaf, &call.key, call.generation, 0);
+    call.request = request(row, idempotency, message_id).map_err(|flaw| flaw.to_string());
     Ok(())
 }
 
 /// The row as a request. What can't be one is this row's own trouble and nobody else's.
-fn request(row: &Row, idempotency: Option<(String, String)>) -> Result<Request, StoreError> {
+fn request(
+    row: &Row,
+    idempotency: Option<(String, String)>,
+    message_id: String,
+) -> Result<Request, StoreError> {
     const OPERATION: &str = "read the request";
     let headers: &str = column(OPERATION, row, "headers")?;
     let headers: BTreeMap<String, String> = serde_json::from_str(headers)
@@ -384,6 +389,7 @@ fn request(row: &Row, idempotency: Option<(String, String)>) -> Result<Request, 
             .map(Bytes::copy_from_slice),
         content_type: column(OPERATION, row, "content_type")?,
         idempotency,
+        message_id: Some(message_id),
         credential: column(OPERATION, row, "credential")?,
     })
 }

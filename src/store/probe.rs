@@ -236,6 +236,7 @@ fn asked_call(operation: &'static str, row: &Row) -> Result<AskedCall, StoreErro
             .map(|bytes| bytes.to_vec().into()),
         content_type: None,
         idempotency: None,
+        message_id: None,
         credential: None,
     };
     Ok(AskedCall {

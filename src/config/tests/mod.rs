@@ -21,6 +21,8 @@ use crate::domain::{
 
 const FILE: &str = "leafhopper.toml";
 
+const WEBHOOK_SECRET: &str = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw";
+
 /// A folder that goes away with its test.
 struct Folder(PathBuf);
 
@@ -61,7 +63,8 @@ fn parse_leaf(settings: &str) -> Result<Config, ConfigError> {
         "[database]\nurl = \"postgres://u@localhost/app?sslmode=disable\"\n\
          [leaf.git]\nbase_url = \"https://git.example.com\"\n{settings}"
     );
-    parse_with(&text, &[("TOKEN", "t0ken-of-git")])
+    let variables = [("TOKEN", "t0ken-of-git"), ("WEBHOOK", WEBHOOK_SECRET)];
+    parse_with(&text, &variables)
 }
 
 /// The example of the contract, section 6, with its folder of credentials.
@@ -145,14 +148,21 @@ fn the_defaults_and_all_their_examples_are_a_configuration() {
         .replace("/etc/ssl/ca.pem", &format!("{tls}/ca.pem"))
         .replace("/etc/ssl/client.pem", &format!("{tls}/server.pem"))
         .replace("/etc/ssl/client.key", &format!("{tls}/server.key"));
-    fs::create_dir_all(folder.0.join("none")).unwrap();
+    for name in ["none", "none-signing"] {
+        fs::create_dir_all(folder.0.join(name)).unwrap();
+    }
     let env = [
         ("LEAFHOPPER_ADMIN_TOKEN", "an-admin-token-of-some-length"),
         ("EXAMPLE_TOKEN", "t"),
+        ("EXAMPLE_SIGNING_SECRET", WEBHOOK_SECRET),
     ];
     let config = parse_with(&text, &env).unwrap_or_else(|error| panic!("{error}"));
     assert_eq!(config.leaves["example"].in_doubt, Some(Policy::Park));
     assert!(config.leaves["example"].tls.client.is_some());
+    assert_eq!(
+        config.leaves["example"].signing,
+        Some(Signing::StandardWebhooks)
+    );
 }
 
 #[test]
@@ -264,9 +274,11 @@ fn names_the_changes_that_need_a_restart() {
 }
 
 #[test]
-fn the_readme_s_examples_are_configurations() {
+fn the_examples_of_the_documents_are_configurations() {
     let readme = include_str!("../../../README.md");
-    let examples = readme.split("```toml\n").skip(1);
+    let leaves = include_str!("../../../docs/leaves.md");
+    let blocks = |text: &'static str| text.split("```toml\n").skip(1);
+    let examples = blocks(readme).chain(blocks(leaves));
     let mut seen = 0;
     for example in examples.filter_map(|rest| rest.split("```").next()) {
         let database = "[database]\nurl = \"postgres://u@localhost/app?sslmode=disable\"\n";
@@ -279,7 +291,9 @@ fn the_readme_s_examples_are_configurations() {
             "/var/lib/leafhopper",
             &std::env::temp_dir().to_string_lossy(),
         );
-        let config = parse_with(&text, &[]).unwrap_or_else(|flaws| panic!("{example}\n{flaws}"));
+        let secrets = [("HOOK_SECRET", WEBHOOK_SECRET), ("CI_SECRET", "s3cret")];
+        let config = parse_with(&text, &secrets);
+        let config = config.unwrap_or_else(|flaws| panic!("{example}\n{flaws}"));
         assert_eq!(
             config.leaves.is_empty(),
             !example.contains("[leaf."),
@@ -288,4 +302,33 @@ fn the_readme_s_examples_are_configurations() {
         seen += 1;
     }
     assert!(seen > 0);
+}
+
+#[test]
+fn the_recipes_are_configurations_without_a_warning() {
+    let listed = include_str!("../../../docs/leaves.md");
+    let env = |name: &str| {
+        let value = match name {
+            "DATABASE_URL" => "postgres://u@localhost/app?sslmode=disable",
+            "WEBHOOK_SECRET" => WEBHOOK_SECRET,
+            _ => "s3cret",
+        };
+        Some(value.to_owned())
+    };
+    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/deploy/leaves");
+    let mut seen = 0;
+    for entry in fs::read_dir(folder).unwrap() {
+        let file = entry.unwrap().path();
+        let recipe = fs::read_to_string(&file).unwrap();
+        let config = Config::parse(&recipe, &file, &env).unwrap_or_else(|error| panic!("{error}"));
+        assert_eq!(config.warnings, [""; 0], "{}", file.display());
+        assert_eq!(config.leaves.len(), 1, "{}", file.display());
+        let name = file.file_name().unwrap().to_string_lossy();
+        assert!(
+            listed.contains(&format!("(../deploy/leaves/{name})")),
+            "{name}"
+        );
+        seen += 1;
+    }
+    assert_eq!(seen, listed.matches("(../deploy/leaves/").count());
 }

@@ -4,8 +4,8 @@ use secrecy::ExposeSecret as _;
 
 use super::*;
 
-fn bearer(auth: Result<Option<Auth>, UnknownCredential>) -> String {
-    match auth {
+fn bearer(proofs: Result<Proofs, UnknownCredential>) -> String {
+    match proofs.map(|proofs| proofs.auth) {
         Ok(Some(Auth::Bearer(token))) => token.expose_secret().to_owned(),
         other => panic!("not a bearer token: {other:?}"),
     }
@@ -134,9 +134,9 @@ fn secrets_follow_their_files() {
     ))
     .unwrap();
     let secrets = &config.leaves["git"].secrets;
-    assert_eq!(bearer(secrets.auth_for(None)), "first");
-    assert_eq!(bearer(secrets.auth_for(Some("acme"))), "acme-1");
-    assert!(secrets.auth_for(Some("other")).is_err());
+    assert_eq!(bearer(secrets.proofs_for(None)), "first");
+    assert_eq!(bearer(secrets.proofs_for(Some("acme"))), "acme-1");
+    assert!(secrets.proofs_for(Some("other")).is_err());
     assert_eq!(secrets.refresh(), Refreshed::default());
 
     own.write("token", "later\n");
@@ -146,7 +146,7 @@ fn secrets_follow_their_files() {
         problems: Vec::new(),
     };
     assert_eq!(secrets.refresh(), changed);
-    assert_eq!(bearer(secrets.auth_for(None)), "later");
+    assert_eq!(bearer(secrets.proofs_for(None)), "later");
     assert_eq!(secrets.names(), ["acme", "other"]);
 
     // What can't be used any more leaves the former in force; what is gone is gone.
@@ -157,8 +157,8 @@ fn secrets_follow_their_files() {
     assert!(refreshed.changed);
     assert_eq!(refreshed.problems.len(), 2, "{refreshed:?}");
     assert!(!format!("{refreshed:?}").contains("lines"));
-    assert_eq!(bearer(secrets.auth_for(None)), "later");
-    assert_eq!(bearer(secrets.auth_for(Some("other"))), "other-1");
+    assert_eq!(bearer(secrets.proofs_for(None)), "later");
+    assert_eq!(bearer(secrets.proofs_for(Some("other"))), "other-1");
     assert_eq!(secrets.names(), ["other"]);
 }
 
@@ -171,7 +171,7 @@ fn a_basic_password_is_followed() {
     ))
     .unwrap();
     let secrets = &config.leaves["git"].secrets;
-    let basic = || match secrets.auth_for(None) {
+    let basic = || match secrets.proofs_for(None).map(|proofs| proofs.auth) {
         Ok(Some(Auth::Basic(pair))) => pair.expose_secret().to_owned(),
         other => panic!("not basic: {other:?}"),
     };
@@ -197,4 +197,62 @@ fn a_credential_of_the_wrong_shape_is_a_fault() {
     assert!(text.contains("acme: the secret is not of the form user:password"));
     assert!(text.contains("a b: a credential's name is made of"));
     assert!(!text.contains("hunter2"), "{text}");
+}
+
+#[test]
+fn a_signing_secret_follows_its_file_and_its_name() {
+    let (own, tokens, folder) = (
+        Folder::new("signing-own"),
+        Folder::new("signing-tokens"),
+        Folder::new("signing-named"),
+    );
+    let file = own.write("secret", &format!("{WEBHOOK_SECRET}\n"));
+    let acme = "whsec_C2FVsBQIhrscChlQIMV+b5sSYspob7oD";
+    folder.write("acme", acme);
+    let signing = format!(
+        "signing = {{ secret = {{ file = \"{file}\" }}, credentials = {{ dir = \"{}\" }} }}",
+        folder.path()
+    );
+    let signs = |secrets: &LeafSecrets, credential| {
+        let signer = secrets.proofs_for(credential).unwrap().signer.unwrap();
+        signer.secret.expose_secret().to_owned()
+    };
+    // Alone, and with a token that is the leaf's own for every name.
+    for auth in ["", "\nauth = { bearer = { env = \"TOKEN\" } }"] {
+        let config = parse_leaf(&format!("{signing}{auth}")).unwrap();
+        let secrets = &config.leaves["git"].secrets;
+        assert_eq!(signs(secrets, None), WEBHOOK_SECRET);
+        assert_eq!(signs(secrets, Some("acme")), acme);
+        assert!(secrets.proofs_for(Some("other")).is_err());
+        assert_eq!(secrets.names(), ["acme"]);
+    }
+    // Where both have a folder, both have to know the name.
+    for name in ["acme", "other"] {
+        tokens.write(name, "t");
+    }
+    let config = parse_leaf(&format!(
+        "{signing}\nauth = {{ bearer = {{ env = \"TOKEN\" }} }}\ncredentials = {{ dir = \"{}\" }}",
+        tokens.path()
+    ));
+    let config = config.unwrap();
+    let secrets = &config.leaves["git"].secrets;
+    assert_eq!(secrets.names(), ["acme"]);
+    assert!(secrets.proofs_for(Some("other")).is_err());
+
+    let both = format!("{acme}\n{WEBHOOK_SECRET}");
+    own.write("secret", &both);
+    folder.write("other", "whsec_hunter2");
+    let refreshed = secrets.refresh();
+    assert!(refreshed.changed);
+    assert_eq!(signs(secrets, None), both);
+    assert_eq!(refreshed.problems.len(), 1, "{refreshed:?}");
+    assert!(refreshed.problems[0].contains("other: what follows whsec_ is not Base64"));
+    let shown = format!("{refreshed:?} {config:?}");
+    assert!(
+        !shown.contains("hunter2") && !shown.contains("whsec_C2"),
+        "{shown}"
+    );
+    own.write("secret", "");
+    assert_eq!(secrets.refresh().problems.len(), 2);
+    assert_eq!(signs(secrets, None), both);
 }

@@ -22,6 +22,55 @@ pub(super) const LEAF: &[(&str, &str, &str)] = &[
         "zzz",
         "unknown key; known here: after_failed_head, auth",
     ),
+    ("signing = {}", "signing.secret", "missing; use { env"),
+    (
+        "signing = { secret = \"whsec_x\" }",
+        "signing.secret",
+        "is not written into this file",
+    ),
+    (
+        "signing = { secret = { env = \"TOKEN\" } }",
+        "signing.secret",
+        "does not begin with whsec_",
+    ),
+    (
+        "signing = { secret = { env = \"WEBHOOK\" }, header = \"X-Sig\" }",
+        "signing.header",
+        "has names of its own",
+    ),
+    (
+        "signing = { secret = { env = \"WEBHOOK\" }, format = \"hex\" }",
+        "signing.header",
+        "missing; write what the leaf calls it",
+    ),
+    (
+        "signing = { secret = { env = \"WEBHOOK\" }, format = \"sha256\" }",
+        "signing.format",
+        "is not one of standard-webhooks, sha256=hex, hex, base64",
+    ),
+    (
+        "signing = { secret = { env = \"WEBHOOK\" }, scheme = \"hex\" }",
+        "signing.scheme",
+        "unknown key",
+    ),
+    (
+        "signing = { secret = { env = \"TOKEN\" }, format = \"hex\", header = \"Authorization\" }\n\
+         auth = { bearer = { env = \"TOKEN\" } }",
+        "signing",
+        "\"authorization\" is the one that `auth` uses",
+    ),
+    (
+        "signing = { secret = { env = \"TOKEN\" }, format = \"hex\", header = \"X-Key\" }\n\
+         idempotency = { header = \"x-key\", window = \"1h\" }",
+        "signing",
+        "\"x-key\" is the one that `idempotency` uses",
+    ),
+    (
+        "signing = { secret = { env = \"WEBHOOK\" } }\n\
+         idempotency = { header = \"webhook-id\", window = \"1h\", format = \"quoted\" }",
+        "signing",
+        "is not quoted when it is signed",
+    ),
     (
         "connect_timeout = \"31s\"",
         "connect_timeout",

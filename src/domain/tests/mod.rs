@@ -2,5 +2,6 @@
 
 mod decisions;
 mod outcomes;
+mod signatures;
 mod templates;
 mod values;

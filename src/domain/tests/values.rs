@@ -137,6 +137,7 @@ fn request() -> Request {
         body: Some(Bytes::from_static(b"b")),
         content_type: None,
         idempotency: None,
+        message_id: None,
         credential: None,
     }
 }
@@ -147,6 +148,7 @@ fn a_request_s_hash_tells_method_path_and_body_and_nothing_else() {
         headers: vec![("x".to_owned(), "y".to_owned())],
         content_type: Some("text/plain".to_owned()),
         idempotency: Some(("k".to_owned(), "v".to_owned())),
+        message_id: None,
         credential: Some("acme".to_owned()),
         ..request()
     };

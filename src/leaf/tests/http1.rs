@@ -310,7 +310,7 @@ async fn whatever_moment_ends_an_attempt_what_is_said_is_true() {
                 let asked = AtomicUsize::new(0);
                 let may_send = || asked.fetch_add(1, Ordering::SeqCst) < questions;
                 let evidence = client
-                    .send(&post(&body), None, None, limit, &may_send)
+                    .send(&post(&body), &Proofs::default(), None, limit, &may_send)
                     .await;
                 said.push((word(&evidence), body));
             }

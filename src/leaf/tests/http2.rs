@@ -119,7 +119,8 @@ async fn a_goaway_divides_the_streams_of_a_connection() {
     let receiver = Receiver::start(&[&script.concat()]).await;
     let client = client(&receiver.url());
     let (body, may_send) = (post("{}"), || true);
-    let sent = all.map(|_| client.send(&body, None, None, LONG, &may_send));
+    let proofs = Proofs::default();
+    let sent = all.map(|_| client.send(&body, &proofs, None, LONG, &may_send));
     let mut words: Vec<String> = join_all(sent).await.iter().map(word).collect();
     words.sort();
     assert_eq!(words[0], "answered 204");

@@ -9,7 +9,9 @@ use super::{receiver::Step::*, *};
 const OK: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok";
 
 async fn send_within(client: &LeafClient, request: &Request, limit: Duration) -> Evidence {
-    client.send(request, None, None, limit, &|| true).await
+    client
+        .send(request, &Proofs::default(), None, limit, &|| true)
+        .await
 }
 
 #[tokio::test]
@@ -120,7 +122,9 @@ async fn endless_headers_are_given_up() {
 async fn a_lease_that_is_over_sends_nothing() {
     let receiver = Receiver::start(&[&[Read, Write(OK)]]).await;
     let client = client(&receiver.url());
-    let evidence = client.send(&post("{}"), None, None, LONG, &|| false).await;
+    let evidence = client
+        .send(&post("{}"), &Proofs::default(), None, LONG, &|| false)
+        .await;
     assert_eq!(word(&evidence), "lease over");
     assert_eq!((receiver.connections(), receiver.requests().len()), (0, 0));
 }
@@ -132,7 +136,9 @@ async fn a_lease_that_ends_while_connecting_sends_nothing() {
     // Before anything and before the client begins; the third question comes when there is a connection.
     let asked = AtomicUsize::new(0);
     let may_send = || asked.fetch_add(1, Ordering::SeqCst) < 2;
-    let evidence = client.send(&post("{}"), None, None, LONG, &may_send).await;
+    let evidence = client
+        .send(&post("{}"), &Proofs::default(), None, LONG, &may_send)
+        .await;
     assert_eq!(word(&evidence), "lease over");
     assert_eq!(receiver.requests().len(), 0);
 }
@@ -142,7 +148,9 @@ async fn a_lease_that_ends_later_does_not_cost_the_answer() {
     let receiver = Receiver::start(&[&[Read, Write(OK)]]).await;
     let client = client(&receiver.url());
     let may_send = || receiver.requests().is_empty();
-    let evidence = client.send(&post("{}"), None, None, LONG, &may_send).await;
+    let evidence = client
+        .send(&post("{}"), &Proofs::default(), None, LONG, &may_send)
+        .await;
     assert_eq!(word(&evidence), "answered 200 ok");
 }
 
@@ -152,7 +160,11 @@ async fn a_dropped_attempt_closes_its_connection() {
     let client = client(&receiver.url());
     let request = post("{}");
     let may_send = || true;
-    let cut_short = timeout(SHORT, client.send(&request, None, None, LONG, &may_send)).await;
+    let cut_short = timeout(
+        SHORT,
+        client.send(&request, &Proofs::default(), None, LONG, &may_send),
+    )
+    .await;
     assert!(cut_short.is_err());
     assert_eq!((receiver.connections(), receiver.requests().len()), (1, 1));
 }

@@ -17,7 +17,7 @@ use reqwest::Url;
 use self::receiver::{Receiver, Step};
 use super::LeafClient;
 use crate::{
-    config::{AfterFailedHead, Auth, Http2, Leaf, Retry, Tls},
+    config::{AfterFailedHead, Auth, Http2, Leaf, Proofs, Retry, Tls},
     domain::{
         evidence::{Answer, Evidence, NotSent},
         outcome::Rules,
@@ -38,6 +38,7 @@ fn leaf(base_url: &str) -> Leaf {
         name: "shelf".into(),
         base_url: Url::parse(base_url).unwrap(),
         auth: None,
+        signing: None,
         secrets: Arc::default(),
         timeout: LONG,
         connect_timeout: LONG,
@@ -81,6 +82,7 @@ fn request(method: &str, path: &str) -> Request {
         body: None,
         content_type: None,
         idempotency: None,
+        message_id: None,
         credential: None,
     }
 }
@@ -93,11 +95,17 @@ fn post(body: &str) -> Request {
 }
 
 async fn send(client: &LeafClient, request: &Request) -> Evidence {
-    client.send(request, None, None, LONG, &|| true).await
+    client
+        .send(request, &Proofs::default(), None, LONG, &|| true)
+        .await
 }
 
 async fn send_with(client: &LeafClient, request: &Request, auth: &Auth) -> Evidence {
-    client.send(request, Some(auth), None, LONG, &|| true).await
+    let proofs = Proofs {
+        auth: Some(auth.clone()),
+        ..Proofs::default()
+    };
+    client.send(request, &proofs, None, LONG, &|| true).await
 }
 
 /// Evidence as a test's table names it.

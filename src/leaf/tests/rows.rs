@@ -17,7 +17,11 @@ async fn traced_on_the_wire(
 ) -> String {
     let receiver = Receiver::start(&[&[Read, Write(OK)]]).await;
     let client = client(&format!("{}/api/", receiver.url()));
-    let evidence = client.send(request, auth, trace, LONG, &|| true).await;
+    let proofs = Proofs {
+        auth: auth.cloned(),
+        ..Proofs::default()
+    };
+    let evidence = client.send(request, &proofs, trace, LONG, &|| true).await;
     assert_eq!(word(&evidence), "answered 200 ok");
     receiver.requests().remove(0)
 }
