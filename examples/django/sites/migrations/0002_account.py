@@ -1,0 +1,9 @@
+from django.db import migrations
+
+
+class Migration(migrations.Migration):
+    dependencies = [("sites", "0001_initial")]
+
+    operations = [
+        migrations.RunSQL("INSERT INTO account (id, credit) VALUES (1, 10)", "DELETE FROM account WHERE id = 1"),
+    ]
