@@ -1,62 +1,42 @@
-//! The README's examples in other languages, as they stand there, with the languages' own PostgreSQL clients.
+//! Languages and clients that tests need and that may be missing; and the README's own piece of Python.
 //!
-//! `.ci/clients` gets the clients. Where `LEAFHOPPER_CLIENTS=required` (CI sets it once they are there) a missing one
-//! is a failure. Else the example is not tried, and that is said past the capture of a test's output.
+//! `.ci/clients` gets them. Where `LEAFHOPPER_CLIENTS=required` (CI sets it once they are there) a missing one
+//! is a failure. Else what needs it is not tried, and that is said past the capture of a test's output.
 
-use std::{
-    io::Write as _,
-    process::{Command, Output},
-};
+use std::{io::Write as _, process::Command};
 
 use serde_json::json;
 
 use crate::harness::Bed;
 
-/// Where `.ci/clients` puts them.
-const LOCAL: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/.clients");
+/// Where `.ci/clients` puts what is not installed.
+pub(crate) const LOCAL: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/.clients");
+
+/// Where the examples are.
+pub(crate) const EXAMPLES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/examples");
 
 #[tokio::test]
 async fn the_readme_s_python_writes_the_call() {
-    let block = block("python");
+    let readme = include_str!("../../README.md");
+    let mut blocks = readme.split("```python\n").skip(1);
+    let block = blocks.next().unwrap().split("```").next().unwrap();
+    assert_eq!(blocks.count(), 0, "one more block");
+    let Some(python) = python_with("psycopg") else {
+        return;
+    };
     let program = format!(
         "import sys, psycopg\nconn = psycopg.connect(sys.argv[1])\n{block}\nconn.close()\n"
     );
-    let python = python_with("psycopg");
-    try_in(python, |python, url| {
-        Command::new(python).args(["-c", &program, url]).output()
-    })
-    .await;
-}
-
-#[tokio::test]
-async fn the_readme_s_javascript_writes_the_call() {
-    let block = block("js");
-    let program = format!(
-        "const pg = require('pg');\n(async () => {{\n\
-         const client = new pg.Client({{ connectionString: process.argv[1] }});\nawait client.connect();\n\
-         {block}\nawait client.end();\n}})();\n"
-    );
-    let node = || {
-        let mut node = Command::new("node");
-        node.env(
-            "NODE_PATH",
-            format!("{LOCAL}/node_modules:/usr/share/nodejs"),
-        );
-        node
-    };
-    let found = runs(node().args(["-e", "require('pg')"])).then(|| "node".to_owned());
-    let found = found.or_else(|| missing("Node with pg"));
-    try_in(found, |_, url| node().args(["-e", &program, url]).output()).await;
-}
-
-/// The README's only block in that language.
-fn block(language: &str) -> &'static str {
-    let readme = include_str!("../../README.md");
-    let fence = format!("```{language}\n");
-    let mut blocks = readme.split(&fence).skip(1);
-    let block = blocks.next().unwrap().split("```").next().unwrap();
-    assert_eq!(blocks.count(), 0, "one more block in {language}");
-    block
+    let bed = Bed::new().await;
+    let mut python = Command::new(python);
+    let output = python.args(["-c", &program, &bed.database.url]).output();
+    let output = output.unwrap();
+    assert!(output.status.success(), "{output:?}");
+    let calls = "SELECT leaf, key, path, body FROM leafhopper.outbox";
+    let call = json!({
+        "leaf": "pay", "key": "order:4711:charge", "path": "/charges", "body": { "amount": 4200 },
+    });
+    assert_eq!(bed.app.rows(calls).await, [call]);
 }
 
 /// Whether it can be run.
@@ -64,15 +44,28 @@ pub(crate) fn runs(command: &mut Command) -> bool {
     command.output().is_ok_and(|output| output.status.success())
 }
 
-/// A Python that has this module. Where there is none, [`missing`].
-pub(crate) fn python_with(module: &str) -> Option<String> {
+/// Where Node looks for modules.
+pub(crate) fn node_path() -> String {
+    format!("{LOCAL}/node/node_modules:/usr/share/nodejs")
+}
+
+/// A Node that finds this module by [`node_path`]. Where there is none, [`missing`].
+pub(crate) fn node_with(module: &str) -> Option<String> {
+    let mut node = Command::new("node");
+    node.args(["-e", &format!("require('{module}')")]);
+    let found = runs(node.env("NODE_PATH", node_path())).then(|| "node".to_owned());
+    found.or_else(|| missing(&format!("Node with {module}")))
+}
+
+/// A Python that has these modules. Where there is none, [`missing`].
+pub(crate) fn python_with(modules: &str) -> Option<String> {
     let local = format!("{LOCAL}/python/bin/python3");
     let mut pythons = [&local, "/usr/bin/python3", "python3"].into_iter();
-    let import = format!("import {module}");
+    let import = format!("import {modules}");
     let found = pythons.find(|python| runs(Command::new(python).args(["-c", &import])));
     found
         .map(str::to_owned)
-        .or_else(|| missing(&format!("Python with {module}")))
+        .or_else(|| missing(&format!("Python with {modules}")))
 }
 
 /// Says that something is not tried; where it has to be, that is a failure.
@@ -88,22 +81,4 @@ pub(crate) fn not_tried(what: &str, script: &str, variable: &str) {
     assert!(!is_required, "{missing}");
     let mut past_the_capture = std::io::stderr();
     writeln!(past_the_capture, "NOT TRIED: {missing}").unwrap();
-}
-
-/// Runs it against a database, if the interpreter is there.
-async fn try_in(
-    interpreter: Option<String>,
-    run: impl FnOnce(&str, &str) -> std::io::Result<Output>,
-) {
-    let Some(interpreter) = interpreter else {
-        return;
-    };
-    let bed = Bed::new().await;
-    let output = run(&interpreter, &bed.database.url).unwrap();
-    assert!(output.status.success(), "{output:?}");
-    let calls = "SELECT leaf, key, path, body FROM leafhopper.outbox";
-    let call = json!({
-        "leaf": "pay", "key": "order:4711:charge", "path": "/charges", "body": { "amount": 4200 },
-    });
-    assert_eq!(bed.app.rows(calls).await, [call]);
 }

@@ -27,6 +27,7 @@ mod database_cuts;
 mod database_down;
 mod demo;
 mod exact_requests;
+mod examples;
 mod faulty_leaves;
 mod functions;
 mod g01_atomic_intent;
