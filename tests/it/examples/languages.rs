@@ -6,7 +6,10 @@ use std::{
 };
 
 use serde_json::{Value, json};
-use tokio::io::{AsyncBufReadExt, BufReader};
+use tokio::{
+    io::{AsyncBufReadExt, BufReader},
+    process::Child,
+};
 
 use super::{
     Front, Reaction, program, sells_sites,
@@ -15,7 +18,7 @@ use super::{
 };
 use crate::{
     clients::{EXAMPLES, LOCAL, missing, node_with, python_with, runs},
-    harness::folder::Folder,
+    harness::{Bed, folder::Folder},
 };
 
 /// Debian's place of JDBC's driver.
@@ -68,19 +71,47 @@ async fn python_with_django_polls() {
     shop.run(&complete).await.unwrap();
     let follower = shop.start(&with(&manage, ["follow"]));
     let mut server = shop.program(&words([&python, "-c", SERVE]));
-    server.current_dir(file("django"));
-    server.stdout(Stdio::piped()).stderr(Stdio::null());
-    let mut server = server.spawn().unwrap();
-    let mut port = String::new();
-    let mut stdout = BufReader::new(server.stdout.take().unwrap());
-    stdout.read_line(&mut port).await.unwrap();
-    let url = format!("http://127.0.0.1:{}/sites/", port.trim());
+    let (port, server) = serves(server.current_dir(file("django"))).await;
+    let url = format!("http://127.0.0.1:{port}/sites/");
     sells_sites(&shop, &Front::Http(url.clone()), Reaction::Poll).await;
     let client = reqwest::Client::builder().no_proxy().build().unwrap();
     let shown = client.get(url).send().await.unwrap().text().await.unwrap();
     let shown: Value = serde_json::from_str(&shown).unwrap();
     let alpha = json!({ "id": 1, "name": "alpha", "status": "live", "remote_id": "h-alpha", "call": "confirmed" });
     assert_eq!(shown["sites"][0], alpha);
+    drop((server, follower));
+    shop.close().await;
+}
+
+/// Starts a server; gives the first line that it says, which has its port.
+async fn serves(server: &mut tokio::process::Command) -> (String, Child) {
+    server.stdout(Stdio::piped()).stderr(Stdio::null());
+    let mut server = server.kill_on_drop(true).spawn().unwrap();
+    let mut port = String::new();
+    let mut stdout = BufReader::new(server.stdout.take().unwrap());
+    stdout.read_line(&mut port).await.unwrap();
+    (port.trim().to_owned(), server)
+}
+
+#[tokio::test]
+async fn leaf_py_stands_in_for_the_three_leaves() {
+    let Some(python) = python_with("psycopg") else {
+        return;
+    };
+    let mut leaf = tokio::process::Command::new(&python);
+    let (leaf, server) = serves(leaf.args([&file("leaf.py"), "0"])).await;
+    let shop = Shop::of(Bed::new().await, &leaf).await;
+    shop.app.execute(&example("app.sql")).await;
+    let app = words([&python, &file("python/app_psycopg.py")]);
+    let follower = shop.start(&with(&app, ["follow"]));
+    for (ask, status) in [
+        (vec!["create", "acme"], "live"),
+        (vec!["launch", "globex", "5"], "live"),
+        (vec!["launch", "initech", "500"], "failed"),
+    ] {
+        shop.run(&with(&app, ask.clone())).await.unwrap();
+        shop.until_site(ask[1], status).await;
+    }
     drop((server, follower));
     shop.close().await;
 }

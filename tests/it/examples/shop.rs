@@ -32,6 +32,12 @@ impl Shop {
     /// Opens it, without the app's own tables.
     pub(super) async fn new() -> Self {
         let bed = Bed::new().await;
+        let leaf = bed.leaf.url();
+        Self::of(bed, &leaf).await
+    }
+
+    /// Opens it; this leaf is called.
+    pub(super) async fn of(bed: Bed, leaf: &str) -> Self {
         let mut role = format!("app_of_{}", bed.database.name);
         role.truncate(63);
         let roles = format!(
@@ -40,7 +46,7 @@ impl Shop {
         );
         bed.app.execute(&roles).await;
         let starter = Config::new("").sidecar();
-        starter.rewrite_text(&configuration(&bed));
+        starter.rewrite_text(&configuration(&bed, leaf));
         let granted = starter.command(&["migrate", "--grant-app", &role]).await;
         assert!(granted.status.success(), "{granted:?}");
         let mut url = reqwest::Url::parse(&bed.database.url).unwrap();
@@ -151,17 +157,16 @@ pub(super) fn example(path: &str) -> String {
         .unwrap_or_else(|error| panic!("{path}: {error}"))
 }
 
-/// The examples' configuration, with this bed's addresses in it.
-fn configuration(bed: &Bed) -> String {
+/// The examples' configuration, with this bed's database and this leaf in it.
+fn configuration(bed: &Bed, leaf: &str) -> String {
     let mut text = example("leafhopper.toml");
-    let leaf = bed.leaf.url();
     for (of_the_example, of_the_test) in [
         (
             "postgres://postgres@localhost/app",
             bed.database.url.as_str(),
         ),
         ("127.0.0.1:9187", "127.0.0.1:0"),
-        ("http://127.0.0.1:8088", &leaf),
+        ("http://127.0.0.1:8088", leaf),
     ] {
         assert!(text.contains(of_the_example), "{of_the_example}: {text}");
         text = text.replace(of_the_example, of_the_test);
