@@ -94,7 +94,8 @@ async fn follow(pool: &PgPool) -> Result<()> {
             println!("{name} is {status}");
         }
         // A notification is a hint: it says that there is something, and may be lost with a connection.
-        if let Ok(heard) = tokio::time::timeout(Duration::from_secs(30), listener.try_recv()).await {
+        if let Ok(heard) = tokio::time::timeout(Duration::from_secs(30), listener.try_recv()).await
+        {
             heard?;
         }
     }
