@@ -4,7 +4,7 @@ CREATE TABLE account (
     id     integer PRIMARY KEY,
     credit integer NOT NULL CHECK (credit >= 0)
 );
-INSERT INTO account (id, credit) VALUES (1, 10);
+INSERT INTO account (id, credit) VALUES (1, 100);
 
 CREATE TABLE site (
     id        bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,

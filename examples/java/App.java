@@ -23,7 +23,7 @@ public final class App {
 
     public static void main(String[] args) throws SQLException {
         try (Connection db = connect(URI.create(System.getenv("DATABASE_URL")))) {
-            switch (args[0]) {
+            switch (args.length == 0 ? "" : args[0]) {
                 case "create" -> create(db, args[1]);
                 case "launch" -> launch(db, args[1], Long.parseLong(args[2]));
                 case "follow" -> follow(db);

@@ -77,9 +77,12 @@ async function take(trx, { leaf, key, body }) {
   for (const { name, status } of changed) console.log(`${name} is ${status}`);
 }
 
+const commands = { create, launch, follow };
+
 async function main([command, ...args]) {
+  if (!(command in commands)) throw new Error(`one of: ${Object.keys(commands).join(", ")}`);
   try {
-    await { create, launch, follow }[command](...args);
+    await commands[command](...args);
   } catch (error) {
     if (error.code !== "23514") throw error;
     console.error(`nothing is requested: ${error.message}`);

@@ -82,11 +82,14 @@ async function follow(client) {
   }
 }
 
+const commands = { create, launch, follow };
+
 async function main([command, ...args]) {
+  if (!(command in commands)) throw new Error(`one of: ${Object.keys(commands).join(", ")}`);
   const client = new pg.Client({ connectionString: process.env.DATABASE_URL });
   await client.connect();
   try {
-    await { create, launch, follow }[command](client, ...args);
+    await commands[command](client, ...args);
   } catch (error) {
     if (error.code !== "23514") throw error;
     console.error(`nothing is requested: ${error.message}`);

@@ -70,6 +70,8 @@ def follow(conn):
 
 def main():
     commands = {"create": create, "launch": launch, "follow": follow}
+    if len(sys.argv) < 2 or sys.argv[1] not in commands:
+        sys.exit(__doc__)
     with psycopg.connect(os.environ["DATABASE_URL"], autocommit=True) as conn:
         try:
             commands[sys.argv[1]](conn, *sys.argv[2:])

@@ -146,6 +146,8 @@ def take(session, result):
 
 def main():
     commands = {"create": create, "launch": launch, "follow": follow}
+    if len(sys.argv) < 2 or sys.argv[1] not in commands:
+        sys.exit(__doc__)
     # The url that others know as postgres:// names the driver, too.
     url = re.sub("^postgres(ql)?://", "postgresql+psycopg://", os.environ["DATABASE_URL"])
     try:

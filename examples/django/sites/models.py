@@ -4,7 +4,7 @@ from .leafhopper import Call, Outbox, Result  # noqa: F401 (so that Django finds
 
 
 class Account(models.Model):
-    credit = models.PositiveIntegerField(default=10)
+    credit = models.PositiveIntegerField()
 
     class Meta:
         db_table = "account"

@@ -65,7 +65,7 @@ class Migration(migrations.Migration):
             name='Account',
             fields=[
                 ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
-                ('credit', models.PositiveIntegerField(default=10)),
+                ('credit', models.PositiveIntegerField()),
             ],
             options={
                 'db_table': 'account',

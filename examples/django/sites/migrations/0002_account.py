@@ -5,5 +5,5 @@ class Migration(migrations.Migration):
     dependencies = [("sites", "0001_initial")]
 
     operations = [
-        migrations.RunSQL("INSERT INTO account (id, credit) VALUES (1, 10)", "DELETE FROM account WHERE id = 1"),
+        migrations.RunSQL("INSERT INTO account (id, credit) VALUES (1, 100)", "DELETE FROM account WHERE id = 1"),
     ]
