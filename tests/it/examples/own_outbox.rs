@@ -4,6 +4,7 @@ use serde_json::{Value, json};
 use tokio_postgres::error::SqlState;
 
 use super::shop::{Shop, example};
+use crate::harness::app::App;
 
 /// It has no id that could stand in a path.
 const BAD: &str = "('site.deleted', '{\"remote_id\": \"no id\"}')";
@@ -126,6 +127,31 @@ async fn a_view_in_the_place_of_the_app_s_own_outbox_makes_calls_of_its_events()
     refused(&shop, "UPDATE outbox SET sent_at = now()").await;
     refused(&shop, "DELETE FROM outbox").await;
     assert_eq!(made(&shop, 2).await.len(), 2);
+    shop.close().await;
+}
+
+#[tokio::test]
+async fn neither_is_installed_past_an_open_transaction_that_has_inserted() {
+    let shop = with_own_outbox().await;
+    install(&shop, ["calls.sql", "calls.sql"]).await;
+    let other = App::connect(&shop.url).await;
+    other.execute(&format!("BEGIN; {}", event("between"))).await;
+    for way in ["trigger.sql", "view.sql"] {
+        let sql = example(&format!("own-outbox/{way}"));
+        assert!(sql.contains("lock_timeout = '2s'"), "{way}");
+        let sql = sql.replace("lock_timeout = '2s'", "lock_timeout = '50ms'");
+        let error = refused(&shop, &format!("BEGIN; {sql}; COMMIT")).await;
+        let code = error.code();
+        assert_eq!(
+            code,
+            Some(&SqlState::LOCK_NOT_AVAILABLE),
+            "{way}: {error:?}"
+        );
+        shop.app.execute("ROLLBACK").await;
+    }
+    other.execute("COMMIT").await;
+    install(&shop, ["calls.sql", "view.sql"]).await;
+    assert_eq!(made(&shop, 2).await, ["between", "left behind"]);
     shop.close().await;
 }
 
