@@ -71,9 +71,10 @@ async function read(trx) {
 async function take(trx, { leaf, key, body }) {
   const [, site, undone] = key.match(/^site:(\d+)(:undo:\d+)?$/) ?? [];
   if (leaf !== "hosting" || !site) return;
+  // What a person has confirmed may have no body.
   const changed = undone
     ? await trx("site").where({ id: site }).whereNot({ status: "failed" }).update({ status: "failed" }, ["*"])
-    : await trx("site").where({ id: site, status: "requested" }).update({ status: "live", remote_id: body.id }, ["*"]);
+    : await trx("site").where({ id: site, status: "requested" }).update({ status: "live", remote_id: body?.id }, ["*"]);
   for (const { name, status } of changed) console.log(`${name} is ${status}`);
 }
 

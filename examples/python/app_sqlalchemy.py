@@ -134,11 +134,14 @@ def take(session, result):
     key = re.fullmatch(r"site:(\d+)(:undo:\d+)?", result.key)
     if result.leaf != "hosting" or key is None:
         return
-    site = session.get_one(Site, int(key[1]))
+    site = session.get(Site, int(key[1]))
+    if site is None:
+        return
     if key[2] and site.status != "failed":
         site.status = "failed"
     elif not key[2] and site.status == "requested":
-        site.status, site.remote_id = "live", result.body["id"]
+        # What a person has confirmed may have no body.
+        site.status, site.remote_id = "live", (result.body or {}).get("id")
     else:
         return
     print(f"{site.name} is {site.status}", flush=True)

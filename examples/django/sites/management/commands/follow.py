@@ -43,6 +43,8 @@ class Command(BaseCommand):
         if key[2]:
             changed = site.exclude(status="failed").update(status="failed")
         else:
-            changed = site.filter(status="requested").update(status="live", remote_id=result.body["id"])
+            # What a person has confirmed may have no body.
+            remote = (result.body or {}).get("id")
+            changed = site.filter(status="requested").update(status="live", remote_id=remote)
         if changed:
             self.stdout.write(f"site {key[1]} is {site.get().status}")
