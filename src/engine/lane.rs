@@ -33,6 +33,10 @@ use crate::{
 /// At least each eighth claimed call of a leaf is its oldest, whatever its priority.
 const AGED_EACH: u32 = 8;
 
+/// No more than so many are claimed at once, or than find a place soon. What is sent together comes back together, and then
+/// more places are free than calls wait for.
+const AT_ONCE: u32 = 64;
+
 /// One leaf.
 #[derive(Debug)]
 pub(crate) struct Lane {
@@ -214,7 +218,8 @@ impl Lane {
         }
         let limit = 2 * (places.limit() + ahead);
         let unclaimed = limit.saturating_sub(self.claimed.load(Ordering::SeqCst));
-        (free + ahead).saturating_sub(queued).min(unclaimed)
+        let wanted = (free + ahead).saturating_sub(queued).min(unclaimed);
+        wanted.min(ahead.max(AT_ONCE))
     }
 
     /// A place for the request of a claimed call, or its turn to get one. Taken as it is claimed: so the next round
