@@ -24,6 +24,7 @@ use crate::{
         migrate::{self, MigrateError},
     },
     surface,
+    systemd::Systemd,
     telemetry::Telemetry,
 };
 
@@ -82,14 +83,7 @@ pub async fn run(setup: Setup, env: Env<'static>) -> anyhow::Result<Ended> {
         metrics.touch(&name);
     }
     let identity = identity();
-    let (begun, dead) = match &config.dispatch.state_dir {
-        None => (None, Vec::new()),
-        Some(folder) => {
-            let (begun, dead) = Begun::open(folder, identity.id)
-                .with_context(|| format!("dispatch.state_dir: {}", folder.display()))?;
-            (Some(begun), dead)
-        }
-    };
+    let (begun, dead) = open_state_dir(config, &identity)?;
     let stop = Stop::default();
     let (recorder, recordings) = engine::recordings();
     let context = Context::new(
@@ -112,6 +106,8 @@ pub async fn run(setup: Setup, env: Env<'static>) -> anyhow::Result<Ended> {
     let surface_end = CancellationToken::new();
     let listen = config.listen.clone();
     let address = serve(&surface, &context, stores, listen, &surface_end).await?;
+    let systemd = Systemd::of(env);
+    systemd.watch(&surface, &context, &surface_end);
     tracing::info!(
         listen.address = %address,
         instance.id = %context.identity.id,
@@ -119,18 +115,31 @@ pub async fn run(setup: Setup, env: Env<'static>) -> anyhow::Result<Ended> {
         env!("CARGO_PKG_VERSION")
     );
 
-    let ready = prepare(&context, &direct, setup.migrate, dead);
+    let mut reloads = Reloads {
+        context: &context,
+        file: &setup.file,
+        current: setup.config,
+        env,
+        systemd: &systemd,
+    };
+    let prepared = prepare(&context, &direct, setup.migrate, dead, &systemd);
     tokio::select! {
-        prepared = ready => prepared?,
-        _ = stop_asked(&mut signals) => return Ok(Ended::Clean),
+        prepared = prepared => prepared?,
+        () = reloads.until_stop(&mut signals) => {
+            systemd.stopping(Duration::ZERO);
+            return Ok(Ended::Clean);
+        }
     }
     let engine = Engine::start(Arc::clone(&context), recordings, Some(direct), stop);
     tracing::info!(leaves = context.lanes.names().join(", "), "dispatching");
+    systemd.ready();
     tokio::select! {
-        () = until_stopped(&mut signals, &context, &engine, setup, env) => {}
+        () = reloads.until_stop(&mut signals) => {}
+        () = engine.broken() => {}
         () = surface.broken() => {}
     }
 
+    systemd.stopping(context.dispatch().shutdown_grace);
     tokio::select! {
         clean = drain(&context, engine, &surface, &surface_end) => Ok(if clean { Ended::Clean } else { Ended::Doubts }),
         () = stop_asked(&mut signals) => {
@@ -175,6 +184,19 @@ fn identity() -> Identity {
     }
 }
 
+/// What this process keeps in `dispatch.state_dir`, and those that died there.
+fn open_state_dir(
+    config: &Config,
+    identity: &Identity,
+) -> anyhow::Result<(Option<Begun>, Vec<Predecessor>)> {
+    let Some(folder) = &config.dispatch.state_dir else {
+        return Ok((None, Vec::new()));
+    };
+    let (begun, dead) = Begun::open(folder, identity.id)
+        .with_context(|| format!("dispatch.state_dir: {}", folder.display()))?;
+    Ok((Some(begun), dead))
+}
+
 async fn stop_asked(signals: &mut Signals) {
     while signals.next().await != Asked::Stop {}
 }
@@ -206,6 +228,7 @@ async fn prepare(
     direct: &Connect,
     migrate: bool,
     dead: Vec<Predecessor>,
+    systemd: &Systemd,
 ) -> anyhow::Result<()> {
     let schedule = engine::backoff();
     let mut failures = 0;
@@ -242,6 +265,8 @@ async fn prepare(
             Err(MigrateError::Store(error)) if !needs_a_person(&error) => {
                 failures += 1;
                 context.failed(&error);
+                // Nobody has to mend anything: who starts units must not wait for the database, nor give this one up.
+                systemd.ready();
                 tokio::time::sleep(schedule.delay(failures, None)).await;
             }
             Err(error) => return Err(error.into()),
@@ -287,66 +312,54 @@ async fn look_at_origin(context: &Context) -> Result<(), StoreError> {
     Ok(())
 }
 
-/// Runs until a signal or a broken loop; reloads in between.
-async fn until_stopped(
-    signals: &mut Signals,
-    context: &Context,
-    engine: &Engine,
-    setup: Setup,
+/// What it takes to read the configuration again.
+struct Reloads<'run> {
+    context: &'run Context,
+    file: &'run Path,
+    current: Config,
     env: Env<'static>,
-) {
-    let mut current = setup.config;
-    loop {
-        let asked = tokio::select! {
-            asked = signals.next() => asked,
-            () = engine.broken() => Asked::Stop,
-        };
-        match asked {
-            Asked::Stop => return,
-            Asked::Reload => {
-                let reloaded = reload(context, &setup.file, &current, env);
-                let failed = reloaded.is_err();
-                context
-                    .observer
-                    .metrics()
-                    .config_reload_failed
-                    .set(i64::from(failed));
-                match reloaded {
-                    Ok(config) => current = config,
-                    Err(error) => tracing::error!(
-                        "the configuration is refused, the former one stays: {error:#}"
-                    ),
-                }
-            }
-        }
-    }
+    systemd: &'run Systemd,
 }
 
-fn reload(
-    context: &Context,
-    file: &Path,
-    current: &Config,
-    env: Env<'static>,
-) -> anyhow::Result<Config> {
-    let config = Config::load(file, env)?;
-    context.lanes.configure(&config)?;
-    for name in context.lanes.names() {
-        context.observer.metrics().touch(&name);
+impl Reloads<'_> {
+    /// Runs until a signal asks for a stop; reloads in between, also while the database is waited for.
+    async fn until_stop(&mut self, signals: &mut Signals) {
+        while signals.next().await != Asked::Stop {
+            self.systemd.reloading();
+            let reloaded = self.reload();
+            let failed = i64::from(reloaded.is_err());
+            let metrics = self.context.observer.metrics();
+            metrics.config_reload_failed.set(failed);
+            if let Err(error) = reloaded {
+                tracing::error!("the configuration is refused, the former one stays: {error:#}");
+            }
+            self.systemd.ready();
+        }
     }
-    context.set_dispatch(config.dispatch.clone());
-    for setting in Config::changes_needing_restart(current, &config) {
-        tracing::warn!("{setting} has changed: that takes effect at the next start");
+
+    fn reload(&mut self) -> anyhow::Result<()> {
+        let context = self.context;
+        let config = Config::load(self.file, self.env)?;
+        context.lanes.configure(&config)?;
+        for name in context.lanes.names() {
+            context.observer.metrics().touch(&name);
+        }
+        context.set_dispatch(config.dispatch.clone());
+        for setting in Config::changes_needing_restart(&self.current, &config) {
+            tracing::warn!("{setting} has changed: that takes effect at the next start");
+        }
+        for warning in &config.warnings {
+            tracing::warn!("{warning}");
+        }
+        context.nudges.members.give();
+        context.nudges.work.give();
+        // What was just being claimed for a leaf that is gone is given back.
+        context.question_claims();
+        let leaves = context.lanes.names().join(", ");
+        tracing::info!(leaves, "the configuration was read again");
+        self.current = config;
+        Ok(())
     }
-    for warning in &config.warnings {
-        tracing::warn!("{warning}");
-    }
-    context.nudges.members.give();
-    context.nudges.work.give();
-    // What was just being claimed for a leaf that is gone is given back.
-    context.question_claims();
-    let leaves = context.lanes.names().join(", ");
-    tracing::info!(leaves, "the configuration was read again");
-    Ok(config)
 }
 
 /// How long a command waits for the database at most.

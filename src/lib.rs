@@ -22,4 +22,5 @@ mod step;
 pub mod store;
 mod suggest;
 mod surface;
+mod systemd;
 mod telemetry;

@@ -129,6 +129,25 @@ impl Signals {
     }
 }
 
+/// The first process of a container is not ended by a signal that it does not handle.
+///
+/// Done at SIGTERM or SIGINT, with the exit code that a shell gives one that a signal ended; never for a process that is not
+/// the first.
+///
+/// # Errors
+/// The system refused the handlers.
+pub async fn told_as_first_process() -> std::io::Result<u8> {
+    if std::process::id() != 1 {
+        return std::future::pending().await;
+    }
+    let mut terminate = signal(SignalKind::terminate())?;
+    let mut interrupt = signal(SignalKind::interrupt())?;
+    tokio::select! {
+        _ = terminate.recv() => Ok(128 + 15),
+        _ = interrupt.recv() => Ok(128 + 2),
+    }
+}
+
 /// A hint that can be given from anywhere and is never lost: one that comes before the wait ends the wait.
 #[derive(Debug, Clone, Default)]
 pub struct Nudge(Arc<tokio::sync::Notify>);

@@ -11,6 +11,7 @@ mod batches;
 mod calls;
 mod change;
 mod check;
+mod healthcheck;
 mod leaves;
 pub mod log;
 mod manual;
@@ -32,6 +33,7 @@ use crate::{
     config,
     domain::call::CallId,
     present::text::clean,
+    shutdown::told_as_first_process,
     store::{StoreError, operator::act::ActError},
 };
 
@@ -96,6 +98,8 @@ pub enum Command {
     Migrate(schema::MigrateArgs),
     /// Look whether the configuration, the database and the leaves are well.
     Check(check::CheckArgs),
+    /// Ask the sidecar that runs with this configuration whether its loops turn (`/livez`): for containers.
+    Healthcheck,
     /// Show what leafhopper does, with leaves and an app of its own.
     Demo(run::DemoArgs),
     /// List calls, the newest first.
@@ -153,11 +157,8 @@ pub(crate) struct Usage(pub(crate) String);
 #[must_use]
 pub fn main() -> ExitCode {
     let cli = Cli::parse();
-    let usual = if matches!(cli.command, Command::Run(_) | Command::Demo(_)) {
-        "info"
-    } else {
-        "warn"
-    };
+    let drains = matches!(cli.command, Command::Run(_) | Command::Demo(_));
+    let usual = if drains { "info" } else { "warn" };
     // As with other variables of the environment, an empty one says nothing.
     let level = cli.log_level.clone().filter(|level| !level.is_empty());
     let level = level.unwrap_or_else(|| usual.to_owned());
@@ -170,7 +171,12 @@ pub fn main() -> ExitCode {
     let logged = runs && log == Ok(log::Format::Json);
     let result = log.map_err(|problem| Usage(problem).into()).and_then(|_| {
         let runtime = tokio::runtime::Runtime::new()?;
-        let exit = runtime.block_on(execute(cli, &mut out));
+        let exit = runtime.block_on(async {
+            tokio::select! {
+                exit = execute(cli, &mut out) => exit,
+                code = told_as_first_process(), if !drains => Ok(code?),
+            }
+        });
         // A look-up of a name can't be cut short; nobody waits for one that is no longer wanted.
         runtime.shutdown_background();
         let exit = exit?;
@@ -194,6 +200,7 @@ pub async fn execute(cli: Cli, out: &mut Out<'_>) -> anyhow::Result<u8> {
         Command::Demo(args) => run::demo(args, out).await?,
         Command::Migrate(args) => schema::migrate(&args, config, out).await?,
         Command::Check(args) => check::check(&args, config, out).await?,
+        Command::Healthcheck => healthcheck::healthcheck(config, out).await?,
         Command::Calls(args) => calls::calls(args, config, out).await?,
         Command::Show(args) => show::show(&args, config, out).await?,
         Command::Batches(args) => batches::batches(args, config, out).await?,
@@ -301,6 +308,7 @@ mod tests {
             "leafhopper migrate --print",
             "leafhopper migrate --grant-app app --functions confirm,forget",
             "leafhopper check --json",
+            "leafhopper healthcheck",
             "leafhopper demo",
             "leafhopper calls --state parked --leaf git --stuck --json",
             "leafhopper calls --batch 00000000-0000-0000-0000-000000000001 --config x.toml",

@@ -6,7 +6,7 @@ use anyhow::Context as _;
 use secrecy::SecretString;
 
 use crate::{
-    config::{self, Config, ConfigError, Database},
+    config::{self, Config, ConfigError, Database, Listen},
     store::{Store, connect::Connect},
 };
 
@@ -22,6 +22,11 @@ pub(crate) fn whole(path: &Path) -> Result<Config, ConfigError> {
 /// the rest of the file.
 pub(crate) fn database_only(path: &Path) -> Result<Database, ConfigError> {
     config::load_database(path, &config::process_env)
+}
+
+/// `[listen]` alone.
+pub(crate) fn listen_only(path: &Path) -> Result<Listen, ConfigError> {
+    config::load_listen(path, &config::process_env)
 }
 
 /// How to connect for schema work, past a transaction pooler where there is one.

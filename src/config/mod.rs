@@ -55,13 +55,7 @@ impl Config {
     ///
     /// Everything that is wrong with it, together.
     pub fn load(file: &Path, env: Env<'_>) -> Result<Self, ConfigError> {
-        match fs::read_to_string(file) {
-            Ok(text) => Self::parse(&text, file, env),
-            Err(source) => Err(ConfigError {
-                file: file.to_owned(),
-                faults: vec![unreadable(&source, "")],
-            }),
-        }
+        Self::parse(&read_file(file)?, file, env)
     }
 
     /// As [`Self::load`], of a `text` that came from `file`.
@@ -153,17 +147,38 @@ pub fn load_database(file: &Path, env: Env<'_>) -> Result<Database, ConfigError>
             });
         }
     };
-    let report = Report::new(&text);
-    let (given, _mistakes) = DeTable::parse_recoverable(&text);
+    part(&text, file, |root| sections::database(root, env))
+}
+
+/// Loads `[listen]` alone.
+///
+/// # Errors
+///
+/// The file can't be read, is no TOML, or what is wrong with `[listen]`.
+pub fn load_listen(file: &Path, env: Env<'_>) -> Result<Listen, ConfigError> {
+    part(&read_file(file)?, file, |root| sections::listen(root, env))
+}
+
+/// A part of the file, whatever is wrong with the rest.
+fn part<T>(text: &str, file: &Path, read: impl Fn(&Section<'_>) -> T) -> Result<T, ConfigError> {
+    let report = Report::new(text);
+    let (given, _mistakes) = DeTable::parse_recoverable(text);
     let defaults = defaults::text();
     let defaults = DeTable::parse(&defaults)
         .expect("leafhopper.default.toml is TOML: a test loads it")
         .into_inner();
     let root = Section::root(&report, given.get_ref(), &defaults);
-    let database = sections::database(&root, env);
+    let read = read(&root);
     drop(root);
     report.finish(file)?;
-    Ok(database)
+    Ok(read)
+}
+
+fn read_file(file: &Path) -> Result<String, ConfigError> {
+    fs::read_to_string(file).map_err(|source| ConfigError {
+        file: file.to_owned(),
+        faults: vec![unreadable(&source, "")],
+    })
 }
 
 /// The file is not there, or not to be read.

@@ -90,7 +90,7 @@ impl Turns {
     }
 
     /// Loops that have not turned within their patience.
-    pub(crate) fn stalled(&self) -> Vec<&'static str> {
+    fn stalled(&self) -> Vec<&'static str> {
         let loops = self.loops.lock().unwrap_or_else(PoisonError::into_inner);
         let late = loops
             .iter()
@@ -373,6 +373,15 @@ impl Context {
         self.nudges.order.give();
     }
 
+    /// Loops that should turn and do not. In a stop, which is bounded, they end one after another.
+    pub(crate) fn stalled(&self) -> Vec<&'static str> {
+        if self.stop.claiming.is_cancelled() {
+            Vec::new()
+        } else {
+            self.turns.stalled()
+        }
+    }
+
     /// Why this instance is not ready, or `None`.
     pub(crate) fn unready(&self) -> Option<&'static str> {
         if self.stop.claiming.is_cancelled() {
@@ -395,3 +404,23 @@ impl Context {
 
 /// A shared context.
 pub(crate) type Shared = Arc<Context>;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_loop_that_has_not_turned_within_its_patience_is_stalled() {
+        let turns = Turns::default();
+        turns.turned("quick", Duration::from_hours(1));
+        turns.turned("late", Duration::from_hours(1));
+        assert_eq!(turns.stalled(), Vec::<&str>::new());
+        turns.turned("late", Duration::ZERO);
+        while turns.stalled().is_empty() {
+            std::thread::yield_now();
+        }
+        assert_eq!(turns.stalled(), ["late"]);
+        turns.turned("late", Duration::from_hours(1));
+        assert_eq!(turns.stalled(), Vec::<&str>::new());
+    }
+}

@@ -25,7 +25,7 @@ pub(super) fn routes() -> Router<Surface> {
 }
 
 async fn live(State(surface): State<Surface>) -> Response {
-    let stalled = surface.context.turns.stalled();
+    let stalled = surface.context.stalled();
     if stalled.is_empty() {
         return (StatusCode::OK, "ok\n").into_response();
     }

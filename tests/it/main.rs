@@ -26,6 +26,7 @@ mod crashes;
 mod database_cuts;
 mod database_down;
 mod demo;
+mod deploy;
 mod exact_requests;
 mod examples;
 mod faulty_leaves;

@@ -254,7 +254,7 @@ fn banners(surface: &Surface, seen: &Seen) -> Vec<Banner> {
             Vec::new(),
         );
     }
-    let stalled = context.turns.stalled();
+    let stalled = context.stalled();
     if !stalled.is_empty() {
         let text = format!("These do not turn: {}. Restart it.", stalled.join(", "));
         say(

@@ -40,6 +40,8 @@ static FOLDERS: AtomicU32 = AtomicU32::new(0);
 pub(crate) struct Starter {
     folder: PathBuf,
     environment: Vec<(String, String)>,
+    /// The words before the binary's name.
+    wrapper: Vec<String>,
 }
 
 impl Starter {
@@ -52,7 +54,14 @@ impl Starter {
         Self {
             folder,
             environment: Vec::new(),
+            wrapper: Vec::new(),
         }
+    }
+
+    /// Has another program start it, which is what [`Sidecar::signal`] and the like then mean.
+    pub(crate) fn under(mut self, words: &[&str]) -> Self {
+        self.wrapper = words.iter().map(|word| (*word).to_owned()).collect();
+        self
     }
 
     /// A variable of its environment.
@@ -111,8 +120,11 @@ impl Starter {
     }
 
     fn binary(&self, arguments: &[&str]) -> Command {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_leafhopper"));
+        let wrapper = self.wrapper.iter().map(String::as_str);
+        let mut words = wrapper.chain([env!("CARGO_BIN_EXE_leafhopper")]);
+        let mut command = Command::new(words.next().unwrap());
         command
+            .args(words)
             .args(arguments)
             .arg("--config")
             .arg(self.folder.join("leafhopper.toml"))
@@ -202,6 +214,11 @@ impl Sidecar {
     /// SIGTERM, SIGHUP, SIGSTOP, SIGCONT …
     pub(crate) fn signal(&self, signal: Signal) {
         kill_process(Pid::from_child(&self.child), signal).unwrap();
+    }
+
+    /// The process, or what started it.
+    pub(crate) fn pid(&self) -> Pid {
+        Pid::from_child(&self.child)
     }
 
     /// SIGTERM, and its exit status.
