@@ -95,6 +95,7 @@ pub async fn run(setup: Setup, env: Env<'static>) -> anyhow::Result<Ended> {
         stop.clone(),
         recorder,
     );
+    context.set_retention(config.retention.clone());
     let telemetry = Telemetry::start(env, context.identity.id);
     let context = Arc::new(context.noting(begun).traced(telemetry));
 
@@ -345,6 +346,7 @@ impl Reloads<'_> {
             context.observer.metrics().touch(&name);
         }
         context.set_dispatch(config.dispatch.clone());
+        context.set_retention(config.retention.clone());
         for setting in Config::changes_needing_restart(&self.current, &config) {
             tracing::warn!("{setting} has changed: that takes effect at the next start");
         }

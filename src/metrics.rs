@@ -14,6 +14,7 @@ use prometheus::{
 
 use crate::store::{
     operator::{FAILED_REASONS, PARKED_REASONS, PENDING_REASONS},
+    prune::Counts,
     stats::{Count, Overview},
 };
 
@@ -121,6 +122,9 @@ macro_rules! metrics {
                 metrics.registry.register(Box::new(process)).expect("names of its own");
                 metrics.build_info.with_label_values(&[env!("CARGO_PKG_VERSION")]).set(1);
                 metrics.touch_rows(UNKNOWN);
+                for table in Counts::NAMES {
+                    metrics.pruned_rows_total.with_label_values(&[table]);
+                }
                 metrics.set_overview(&[], &Overview::default());
                 metrics
             }
@@ -155,6 +159,8 @@ metrics! {
     calls_failed_total: IntCounterVec ["leaf", "reason"] &[];
     /// Calls that were inserted while triggers were off, and were taken up.
     untracked_calls_total: IntCounter [] &[];
+    /// Rows of what ended long ago that this instance took away.
+    pruned_rows_total: IntCounterVec ["table"] &[];
     /// Calls that were not sent since their effect stood.
     duplicates_prevented_total: IntCounterVec ["leaf", "how"] &[];
     /// Effects that a probe without `found` took for a call's own.

@@ -13,8 +13,10 @@ SELECT d.call_id, 'dispatch' AS found_in
 SELECT f.call_id, 'finished' FROM leafhopper.finished f
  WHERE NOT EXISTS (SELECT FROM leafhopper.outbox o WHERE o.id = f.call_id)
  UNION ALL
+-- What came late can be about a call that was pruned.
 SELECT a.call_id, 'attempt' FROM leafhopper.attempt a
  WHERE NOT EXISTS (SELECT FROM leafhopper.outbox o WHERE o.id = a.call_id)
+   AND NOT EXISTS (SELECT FROM leafhopper.setting s WHERE s.name = 'calls_pruned_to' AND s.value::int8 >= a.call_id)
  UNION ALL
 -- A result may outlive its call, but never stand under another key than the call's.
 SELECT o.id, 'result' FROM leafhopper.result r JOIN leafhopper.outbox o ON o.id = r.call_id

@@ -5,7 +5,9 @@
 -- Locks:       none
 -- Repeatable:  yes
 WITH ended AS (
-    SELECT r.batch_id AS id FROM leafhopper.result r WHERE r.batch_id IS NOT NULL
+    -- Results outlive batches that are pruned.
+    SELECT r.batch_id AS id FROM leafhopper.result r
+     WHERE r.batch_id IS NOT NULL AND EXISTS (SELECT FROM leafhopper.outbox o WHERE o.batch_id = r.batch_id)
      UNION
     SELECT f.batch_id FROM leafhopper.finished f WHERE f.batch_id IS NOT NULL
 )

@@ -1,5 +1,5 @@
 -- Keep who did what to everything, and why.
--- Caller:      store/operator/leaves.rs, first in the transaction of the change
+-- Caller:      store/operator/leaves.rs, first in the transaction of the change, or before it
 -- Index:       none
 -- Locks:       none
 -- Repeatable:  no: it is kept twice

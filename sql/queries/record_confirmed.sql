@@ -1,6 +1,6 @@
 -- Record what leaves confirmed: the results appear, the calls leave the hot table.
 -- Caller:      store/record.rs, from engine/recorder.rs; in a transaction with a lock_timeout
--- Index:       dispatch_pkey, finished_pkey, result_pkey, dispatch_held_key
+-- Index:       dispatch_pkey, finished_pkey, outbox_pkey, result_pkey, dispatch_held_key
 -- Locks:       own rows, in the order of their ids; skips what another transaction holds
 -- Repeatable:  yes; a second time finds its own result, and says what it said before
 -- For each confirmation:
@@ -56,6 +56,15 @@ late AS MATERIALIZED (
      ORDER BY f.call_id
        FOR UPDATE OF f SKIP LOCKED
 ),
+-- Its call was pruned meanwhile. What its request did is on record all the same.
+pruned AS MATERIALIZED (
+    SELECT i.*,
+           1 + coalesce((SELECT max(r.generation) FROM leafhopper.result r
+                          WHERE r.leaf = i.leaf AND r.key = i.key AND r.undone_at IS NOT NULL), 0) AS generation
+      FROM input i
+     WHERE NOT EXISTS (SELECT FROM leafhopper.outbox o WHERE o.id = i.call_id)
+       AND (i.call_id, i.attempt) NOT IN (SELECT k.call_id, k.attempt FROM known k)
+),
 placed AS (
     INSERT INTO leafhopper.result (leaf, key, generation, call_id, batch_id, attempts, attempt, status, headers, body,
                                    body_raw, truncated, source, request_hash, alive_until)
@@ -65,7 +74,10 @@ placed AS (
                    truncated, request_hash, alive_until FROM own
              UNION ALL
             SELECT call_id, batch_id, leaf, key, generation, spent, attempt, status, headers, body, body_raw,
-                   truncated, request_hash, NULL FROM late) o
+                   truncated, request_hash, NULL FROM late
+             UNION ALL
+            SELECT call_id, NULL, leaf, key, generation, attempt, attempt, status, headers, body, body_raw,
+                   truncated, request_hash, NULL FROM pruned) o
     ON CONFLICT (leaf, key, generation) DO NOTHING
     RETURNING call_id
 ),

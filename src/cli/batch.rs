@@ -18,7 +18,7 @@ use crate::{
         json::{self, left_out},
         remedy::Remedy,
         standing::{batch_standing, numbers, standing},
-        text::{Fields, clean, shorten},
+        text::{Fields, clean, no_batch, shorten},
     },
     store::operator::{
         CallRow,
@@ -52,7 +52,7 @@ pub(crate) async fn batch(
 ) -> anyhow::Result<Exit> {
     let store = settings::store(config)?;
     let Some(details) = store.batch(args.id).await? else {
-        anyhow::bail!("there is no batch {}", args.id);
+        anyhow::bail!(no_batch(args.id));
     };
     if args.json {
         out.json(&json::batch(&details)?)?;

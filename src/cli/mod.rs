@@ -3,7 +3,7 @@
 //! A command writes what was asked for to stdout, and all else to stderr. It ends with 0 (done), 1 (failed,
 //! or failed in part) or 2 (said wrongly). A reader that closes the pipe (`| head`) ends it with 0.
 //!
-//! `run` and `check` need the whole configuration. All others need the database alone, and work whatever is
+//! `run`, `check` and `prune` need the whole configuration. All others need the database alone, and work whatever is
 //! wrong with the leaves.
 
 mod batch;
@@ -16,6 +16,7 @@ mod leaves;
 pub mod log;
 mod manual;
 pub mod output;
+mod prune;
 mod run;
 mod schema;
 mod select;
@@ -124,6 +125,8 @@ pub enum Command {
     Pause(leaves::PauseArgs),
     /// Send to a leaf again, or to all; also after the database changed.
     Resume(leaves::ResumeArgs),
+    /// Take away what is older than `[retention]` says, which a running sidecar does little by little.
+    Prune(prune::PruneArgs),
     /// Write a shell's completions: `leafhopper completions bash > /etc/bash_completion.d/leafhopper`.
     Completions(manual::CompletionsArgs),
     /// Write the manual.
@@ -212,6 +215,7 @@ pub async fn execute(cli: Cli, out: &mut Out<'_>) -> anyhow::Result<u8> {
         Command::Release(args) => change::release(&args, config, out).await?,
         Command::Pause(args) => leaves::pause(&args, config, out).await?,
         Command::Resume(args) => leaves::resume(&args, config, out).await?,
+        Command::Prune(args) => prune::prune(args, config, out).await?,
         Command::Completions(args) => manual::completions(&args, out)?,
         Command::Man(args) => manual::man(&args, out)?,
     };
@@ -331,6 +335,8 @@ mod tests {
             "leafhopper calls --stuck --watch",
             "leafhopper calls --watch=5 --json",
             "leafhopper batches --watch",
+            "leafhopper prune --reason why --yes",
+            "leafhopper prune --reason why --dry-run --json",
             "leafhopper completions zsh",
             "leafhopper man --dir man",
         ] {
@@ -342,6 +348,8 @@ mod tests {
     fn what_makes_no_sense_is_a_fault_of_usage() {
         for line in [
             "leafhopper retry 5",
+            "leafhopper prune",
+            "leafhopper prune 5 --reason why",
             "leafhopper retry 5 --reason _",
             "leafhopper retry 0 --reason why",
             "leafhopper resolve 5 --reason why",

@@ -16,7 +16,7 @@ use crate::{
         explain::explain,
         json,
         standing::{batch_standing, standing},
-        text::{Fields, clean, shorten},
+        text::{Fields, clean, no_call, shorten},
     },
     store::operator::{CallRow, show::Details},
 };
@@ -44,8 +44,10 @@ pub(crate) async fn show(
     config: &Path,
     out: &mut Out<'_>,
 ) -> anyhow::Result<Exit> {
-    let Some(details) = settings::store(config)?.call(args.id).await? else {
-        anyhow::bail!("there is no call {}", args.id);
+    let store = settings::store(config)?;
+    let Some(details) = store.call(args.id).await? else {
+        let pruned = store.may_have_been_pruned(args.id).await?;
+        anyhow::bail!(no_call(args.id, pruned));
     };
     if args.json {
         out.json(&json::call(&details)?)?;

@@ -12,6 +12,7 @@ mod error;
 mod leaf;
 mod leaf_rules;
 mod model;
+mod retention;
 mod secrets;
 mod section;
 mod sections;
@@ -203,7 +204,6 @@ fn read(root: &Section<'_>, env: Env<'_>) -> Config {
     let database = sections::database(root, env);
     let listen = sections::listen(root, env);
     let dispatch = sections::dispatch(root);
-    let retention = sections::retention(root);
     let retry = sections::retry(&root.table_or_default("retry"), None);
     let mut leaves = BTreeMap::new();
     if let Some(all) = root.table("leaf") {
@@ -216,6 +216,7 @@ fn read(root: &Section<'_>, env: Env<'_>) -> Config {
     if leaves.is_empty() {
         root.warn("leaf", "no leaf is configured, so every call waits");
     }
+    let retention = retention::read(root, &leaves);
     Config {
         database,
         listen,

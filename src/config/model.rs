@@ -10,7 +10,7 @@ use super::credentials::LeafSecrets;
 use crate::domain::{
     compensation::Compensate, decision::Policy, outcome::Rules, schedule::Schedule,
 };
-pub use crate::domain::{request::IdempotencyFormat, signature::Signing};
+pub use crate::domain::{request::IdempotencyFormat, retention::Retention, signature::Signing};
 
 /// Everything that one sidecar is told.
 #[derive(Debug, Clone)]
@@ -66,17 +66,6 @@ pub struct Dispatch {
     pub stuck_after: Duration,
     /// A folder that survives a restart, for answers that could not be recorded before a stop.
     pub state_dir: Option<PathBuf>,
-}
-
-/// `[retention]`; `None` is for ever.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Retention {
-    /// Calls that have ended, with their attempts and batches.
-    pub finished: Option<Duration>,
-    /// Confirmations.
-    pub results: Option<Duration>,
-    /// The bodies of confirmations.
-    pub result_bodies: Option<Duration>,
 }
 
 /// `[leaf.NAME]`

@@ -6,7 +6,7 @@ use secrecy::{ExposeSecret as _, SecretString};
 
 use super::{
     Env,
-    model::{Database, Dispatch, Listen, Retention, Retry},
+    model::{Database, Dispatch, Listen, Retry},
     secrets::fits_header,
     section::Section,
     values,
@@ -158,39 +158,6 @@ pub(super) fn dispatch(root: &Section<'_>) -> Dispatch {
     );
     section.finish();
     dispatch
-}
-
-/// `[retention]`
-pub(super) fn retention(root: &Section<'_>) -> Retention {
-    let section = root.table_or_default("retention");
-    let retention = Retention {
-        finished: section.must("finished", values::retention),
-        results: section.must("results", values::retention),
-        result_bodies: section.must("result_bodies", values::retention),
-    };
-    if let Some(results) = retention.results {
-        if retention
-            .result_bodies
-            .is_some_and(|bodies| bodies > results)
-        {
-            section.fault(
-                "result_bodies",
-                format!(
-                    "is longer than retention.results ({}), whose end takes the bodies along",
-                    values::shown(results)
-                ),
-            );
-        }
-        if retention.finished.is_none_or(|finished| finished > results) {
-            section.warn(
-                "results",
-                "is shorter than `finished`; calls will be shown as confirmed whose confirmation \
-                 is gone",
-            );
-        }
-    }
-    section.finish();
-    retention
 }
 
 /// `[retry]`, or a leaf's `retry`, which overrides single settings of `base`.

@@ -30,6 +30,7 @@
 //! | mark | a row that says: look at this batch |
 //! | instance | one running sidecar process; any number share one database |
 //! | untracked | said of a call that the insert trigger did not see |
+//! | prune | to take away the rows of what has ended long ago |
 #![deny(
     clippy::wildcard_enum_match_arm,
     clippy::match_wildcard_for_single_variants
@@ -44,6 +45,7 @@ pub mod outcome;
 pub mod path;
 pub mod probe;
 pub mod request;
+pub mod retention;
 pub mod schedule;
 pub mod signature;
 pub mod template;

@@ -18,7 +18,7 @@ use super::{
     begun::Begun, entry::Entry, held::Held, lanes::Lanes, lease::Lease, recorder::Recording,
 };
 use crate::{
-    config::Dispatch,
+    config::{Dispatch, Retention},
     observe::{Observation, Observer},
     shutdown::{Nudge, Stop},
     store::{Store, StoreError, order::OrderingKey},
@@ -155,6 +155,7 @@ pub(crate) struct Context {
     /// Until then a claim of this instance may turn up that it does not hold.
     claims_in_question: Mutex<Option<Instant>>,
     dispatch: RwLock<Dispatch>,
+    retention: RwLock<Retention>,
 }
 
 impl Context {
@@ -194,6 +195,7 @@ impl Context {
             sleep: Mutex::default(),
             claims_in_question: Mutex::default(),
             dispatch: RwLock::new(dispatch),
+            retention: RwLock::default(),
         }
     }
 
@@ -219,6 +221,21 @@ impl Context {
             .dispatch
             .write()
             .unwrap_or_else(PoisonError::into_inner) = dispatch;
+    }
+
+    /// How long what has ended is kept; until it is set, for ever.
+    pub(crate) fn retention(&self) -> Retention {
+        self.retention
+            .read()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone()
+    }
+
+    pub(crate) fn set_retention(&self, retention: Retention) {
+        *self
+            .retention
+            .write()
+            .unwrap_or_else(PoisonError::into_inner) = retention;
     }
 
     /// A database operation failed. Since a success, each cause is logged once: an outage is a line or two,

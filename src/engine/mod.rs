@@ -20,6 +20,7 @@ mod expirer;
 mod guardian;
 mod heartbeat;
 mod held;
+mod janitor;
 mod jobs;
 mod journal;
 mod lane;
@@ -120,6 +121,7 @@ impl Engine {
         guardian::spawn(&tasks, &context, claiming);
         credentials::spawn(&tasks, &context, claiming);
         jobs::spawn(&tasks, &context, claiming);
+        janitor::spawn(&tasks, &context, claiming);
         lookout::spawn(&tasks, &context, claiming);
         if let Some(direct) = direct {
             listener::spawn(&tasks, &context, direct, claiming);

@@ -16,7 +16,7 @@ use uuid::Uuid;
 
 use crate::{
     metrics::Metrics,
-    store::{StoreError, record::Confirmed},
+    store::{StoreError, prune::Counts, record::Confirmed},
 };
 
 pub(crate) use calls::About;
@@ -73,6 +73,10 @@ pub(crate) enum Observation<'a> {
     GivenBack { calls: usize },
     /// Calls that the insert trigger had not seen were taken up.
     TakenUp { calls: u64 },
+    /// Rows of what ended long ago were taken away.
+    Pruned { rows: &'a Counts },
+    /// All that may have grown old was looked at; so much of it is gone.
+    Swept { rows: &'a Counts },
     /// A call in doubt is to be sent again with the same key.
     Resent { about: About<'a> },
     /// A round of claiming took so many calls.
@@ -167,6 +171,22 @@ impl Observer {
                     "{calls} calls that were inserted while triggers were off are taken up"
                 );
             }
+            O::Pruned { rows } => {
+                for (table, number) in rows.each() {
+                    m.pruned_rows_total
+                        .with_label_values(&[table])
+                        .inc_by(number);
+                }
+            }
+            O::Swept { rows } => {
+                let told = rows.each().filter(|(_, number)| *number > 0);
+                let told: Vec<_> = told
+                    .map(|(name, number)| format!("{number} {name}"))
+                    .collect();
+                if !told.is_empty() {
+                    tracing::info!("pruned what had ended long ago: {}", told.join(", "));
+                }
+            }
             O::Claimed { calls, took } => {
                 m.claim_seconds.observe(took.as_secs_f64());
                 if calls > 0 {
@@ -244,6 +264,8 @@ impl Observer {
             | O::Reclaimed { .. }
             | O::GivenBack { .. }
             | O::TakenUp { .. }
+            | O::Pruned { .. }
+            | O::Swept { .. }
             | O::Resent { .. }
             | O::Claimed { .. }
             | O::Recorded { .. } => {}

@@ -6,6 +6,7 @@
 use std::{collections::BTreeMap, fmt::Write as _};
 
 use serde_json::value::RawValue;
+use uuid::Uuid;
 
 /// Changes how a line is laid out or read, without being a control character.
 fn is_layout(c: char) -> bool {
@@ -92,6 +93,23 @@ pub(crate) fn age(seconds: f64) -> String {
         rest %= size;
     }
     parts.join(" ")
+}
+
+/// That a call is not there; `pruned`: it may have been.
+pub(crate) fn no_call(id: i64, pruned: bool) -> String {
+    if pruned {
+        format!(
+            "there is no call {id} any more, or there never was: what has ended is kept for as long as [retention] \
+             says, and calls of that time were pruned. A confirmation is in leafhopper.result"
+        )
+    } else {
+        format!("there is no call {id}")
+    }
+}
+
+/// That a batch is not there.
+pub(crate) fn no_batch(id: Uuid) -> String {
+    format!("there is no batch {id}; what has ended is kept for as long as [retention] says")
 }
 
 /// `1 call`, `2 calls`

@@ -22,6 +22,7 @@ pub mod order;
 pub mod origin;
 mod pool;
 pub mod probe;
+pub mod prune;
 pub mod record;
 mod refusal;
 pub mod stats;

@@ -66,6 +66,7 @@ mod quiet;
 mod reasons;
 mod recipes;
 mod recovering;
+mod retention;
 mod runbook;
 mod shutdown;
 mod signing;

@@ -87,6 +87,7 @@ fn loads_the_example_of_the_contract() {
     assert_eq!(config.dispatch.lease, Duration::from_secs(30));
     assert_eq!(config.retention.finished, Some(Duration::from_hours(720)));
     assert_eq!(config.retention.results, None);
+    assert_eq!(config.retention.actions, None);
 
     let git = &config.leaves["git"];
     assert_eq!(git.base_url.as_str(), "https://git.example.com/api/v1");

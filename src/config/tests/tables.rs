@@ -324,6 +324,23 @@ pub(super) const OTHERS: &[(&str, &str, &str)] = &[
         "retention.result_bodies",
         "longer than retention.results",
     ),
+    (
+        "[retention]\nactions = \"0s\"",
+        "retention.actions",
+        "is zero",
+    ),
+    (
+        "[retention]\nresults = \"23h\"\n[leaf.pay]\nbase_url = \"https://pay.example.com\"\n\
+         [leaf.pay.idempotency]\nheader = \"Idempotency-Key\"\nwindow = \"24h\"",
+        "retention.results",
+        "is shorter than leaf.pay.idempotency.window (24h)",
+    ),
+    (
+        "[retention]\nfinished = \"23h\"\n[leaf.pay]\nbase_url = \"https://pay.example.com\"\n\
+         [leaf.pay.idempotency]\nheader = \"Idempotency-Key\"\nwindow = \"24h\"\nreplays = \"all\"",
+        "retention.finished",
+        "is shorter than leaf.pay.idempotency.window (24h)",
+    ),
     ("[retry]\nmultiplier = 0", "retry.multiplier", "less than 1"),
     ("[leafs.git]", "leafs", "did you mean `leaf`?"),
     ("leaf = 1", "leaf", "a table is wanted"),

@@ -8,6 +8,9 @@ use super::{
 };
 use crate::store::{Store, StoreError, origin::Identity};
 
+/// Keeps who did what to everything.
+const NOTE: &str = include_str!("../../../sql/queries/act_note.sql");
+
 /// What becomes of calls that were claimed or pending before the database changed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Treatment {
@@ -74,6 +77,21 @@ impl LeafRow {
 }
 
 impl Store {
+    /// Keeps that a person does this to everything, and why.
+    ///
+    /// # Errors
+    /// The database did not answer.
+    pub async fn note(&self, by: &By, action: &str) -> Result<(), StoreError> {
+        let params = &[
+            (&by.actor as _, Type::TEXT),
+            (&action as _, Type::TEXT),
+            (&by.reason as _, Type::TEXT),
+        ];
+        self.write("keep an action", LOCK_WAIT, NOTE, params)
+            .await
+            .map(drop)
+    }
+
     /// The leaves that an instance knows or has known, and those that a person has paused, by name.
     ///
     /// # Errors
@@ -164,7 +182,7 @@ impl Store {
         transaction
             .first(
                 LOCK_WAIT,
-                include_str!("../../../sql/queries/act_note.sql"),
+                NOTE,
                 &[
                     (&by.actor, Type::TEXT),
                     (&action, Type::TEXT),

@@ -13,7 +13,10 @@ use super::{
     told::{Told, by},
 };
 use crate::{
-    present::json::{self, Object},
+    present::{
+        json::{self, Object},
+        text::no_batch,
+    },
     store::operator::batches,
 };
 
@@ -55,7 +58,7 @@ pub(super) async fn show(
     Named(id): Named<Uuid>,
 ) -> Result<Json<Object>, Problem> {
     let details = surface.stores.people.batch(id).await?;
-    let details = details.ok_or_else(|| super::absent(format!("there is no batch {id}")))?;
+    let details = details.ok_or_else(|| super::absent(no_batch(id)))?;
     Ok(Json(json::batch(&details)?))
 }
 

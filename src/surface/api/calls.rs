@@ -17,7 +17,10 @@ use super::{
 };
 use crate::{
     domain::call::CallId,
-    present::json::{self, Object},
+    present::{
+        json::{self, Object},
+        text::no_call,
+    },
     store::operator::list::LOOKED,
 };
 
@@ -101,7 +104,10 @@ pub(super) async fn show(
     Named(id): Named<CallId>,
 ) -> Result<Json<Object>, Problem> {
     let details = surface.stores.people.call(id).await?;
-    let details = details.ok_or_else(|| super::absent(format!("there is no call {id}")))?;
+    let Some(details) = details else {
+        let pruned = surface.stores.people.may_have_been_pruned(id).await?;
+        return Err(super::absent(no_call(id, pruned)));
+    };
     let mut call = json::call(&details)?;
     if !surface.show_bodies {
         json::hide_bodies(&mut call)?;

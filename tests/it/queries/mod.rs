@@ -191,6 +191,12 @@ stuck_batches.sql :: 5, 200 :: batch_live
 recent_results.sql :: 1000 :: result_seq
 show_claim.sql :: 7 :: dispatch_pkey
 last_words.sql :: '{20001,20002}' :: attempt_call
+prune_calls.sql :: true, 2592000, 0, 1000 :: outbox_pkey finished_pkey result_pkey dispatch_pkey outbox_key attempt_call attempt_pkey
+prune_batches.sql :: true, 2592000, 0, '00000000-0000-0000-0000-000000000000', 100, 1000 :: batch_created outbox_batch finished_pkey result_pkey dispatch_pkey outbox_key attempt_call attempt_pkey batch_mark_pkey
+prune_results.sql :: true, 2592000, 0, 1000 :: result_seq result_pkey outbox_key
+prune_bodies.sql :: true, 2592000, 0, 1000 :: result_seq batch_pkey outbox_batch
+prune_attempts.sql :: true, 2592000, 0, 1000 :: attempt_pkey outbox_pkey
+prune_actions.sql :: true, 2592000, 0, 1000 :: operator_action_pkey operator_action_leaf
 search_calls.sql :: '{"{}"}', 'k', 60000, 500, 50 :: outbox_pkey dispatch_pkey
 "#;
 
@@ -212,6 +218,7 @@ async fn the_hot_statements_use_their_indexes() {
             "result",
             "attempt",
             "batch_mark",
+            "operator_action",
         ];
         wrong.extend(wrong_plan(&bed.app, [name, &parameters, expected], &large).await);
     }

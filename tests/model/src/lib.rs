@@ -44,6 +44,8 @@
 //!   for everyone (takeover, prober) belong to nobody, and there is one of a kind for a call at a time.
 //! * An answer arrives in the step that makes it; what delays it delays that step. A probe reads what is there.
 //! * A person who says "not executed" is right, and has waited for `settle`. The app may `confirm()` what is not so.
+//! * Nothing is pruned. What pruning takes away, no step reads any more: only the result of a key is read after its calls
+//!   have ended, and where `retention.results` lets that go, it is as after a `forget()`.
 //! * What the app can break by itself: `forget()` comes when no claim or attempt of its key is under way.
 //!
 //! The numbers of crashes, gaps in the lease, lost replies, lost or late answers, refusals and words are bounded

@@ -1,0 +1,30 @@
+-- Prune jobs that have ended long ago: one window of them. What each did to single calls goes after it, by
+-- prune_actions.sql.
+-- Caller:      store/prune.rs, from engine/janitor.rs and cli/prune.rs
+-- Index:       job_pkey
+-- Locks:       the rows that go; an advisory lock of the transaction, without waiting for it
+-- Repeatable:  yes
+-- $1 bool prune, else count alone   $2 float8 ended so long ago, s   $3 int8 behind this id   $4 int4 look at so many rows
+WITH turn AS MATERIALIZED (
+    SELECT pg_try_advisory_xact_lock(hashtext('leafhopper.prune')) AS mine,
+           statement_timestamp() - make_interval(secs => $2) AS before
+),
+looked AS MATERIALIZED (
+    SELECT j.*, t.before
+      FROM turn t
+     CROSS JOIN LATERAL (
+        SELECT j.id, j.created_at, j.finished_at FROM leafhopper.job j WHERE j.id > $3 ORDER BY j.id LIMIT $4) j
+     WHERE t.mine AND NOT EXISTS (SELECT FROM leafhopper.origin g WHERE g.changed_at IS NOT NULL)
+),
+gone AS MATERIALIZED (
+    SELECT l.id FROM looked l WHERE l.finished_at < l.before
+),
+jobs AS (
+    DELETE FROM leafhopper.job j WHERE $1 AND j.id = ANY (ARRAY(SELECT g.id FROM gone g))
+)
+SELECT t.mine,
+       (SELECT max(l.id) FROM looked l) AS last,
+       (SELECT min(l.id) FROM looked l WHERE NOT $1 OR l.id NOT IN (SELECT g.id FROM gone g)) AS kept,
+       (SELECT count(*) = $4 AND bool_or(l.created_at < l.before) FROM looked l) AS more,
+       (SELECT count(*) FROM gone) AS jobs
+  FROM turn t
