@@ -203,8 +203,9 @@ async fn look_at_database(database: &Database, findings: &mut Findings) {
     } else {
         (Status::Ok, ", takes writes")
     };
+    let way = server.tls.as_deref().unwrap_or("no TLS");
     let message = format!(
-        "PostgreSQL {} as role {}{more}",
+        "PostgreSQL {} as role {}; it sees {way}{more}",
         server.version, server.role
     );
     findings.add(CHECK, "server", status, message);
