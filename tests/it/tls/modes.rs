@@ -73,7 +73,8 @@ async fn a_server_without_tls() {
         let words = words.trim().replace(' ', "&");
         format!("{}?{words}", database.url)
     };
-    let root = format!("sslrootcert={}", Authority::new("any").file().display());
+    let any = Authority::new("any");
+    let root = format!("sslrootcert={}", any.file().display());
     let none = "never goes without; set ssl = on";
     expect(url, &root, [NO_TLS, NO_TLS, NO_TLS, none, none, none]).await;
 }
@@ -81,7 +82,9 @@ async fn a_server_without_tls() {
 #[tokio::test]
 async fn a_server_whose_certificate_has_expired_or_is_revoked() {
     let server = TlsServer::start().await;
-    server.shows(&server.authority.signs_expired(super::server::NAME)).await;
+    server
+        .shows(&server.authority.signs_expired(super::server::NAME))
+        .await;
     server.reload().await;
     let url = |words: &str| server.url("anyhow", words);
     let expired = "has to be renewed";
@@ -161,5 +164,8 @@ async fn versions_and_direct_tls() {
     assert!(message.contains(TLS), "{message}");
     let message = look("sslnegotiation=direct").await;
     let modern = message.contains(TLS);
-    assert!(modern || message.contains("needs PostgreSQL 17"), "{message}");
+    assert!(
+        modern || message.contains("needs PostgreSQL 17"),
+        "{message}"
+    );
 }

@@ -28,7 +28,7 @@ hostssl   all shows     127.0.0.1/32 scram-sha-256 clientcert=verify-ca
 hostssl   all tls_only  127.0.0.1/32 scram-sha-256
 hostssl   all plain     127.0.0.1/32 password
 hostnossl all clear_only 127.0.0.1/32 scram-sha-256
-host      all all       127.0.0.1/32 scram-sha-256
+host      all anyhow    127.0.0.1/32 scram-sha-256
 ";
 
 static SHARED: OnceCell<TlsServer> = OnceCell::const_new();
@@ -60,14 +60,24 @@ impl TlsServer {
         };
         let superuser = connect(&server.superuser()).await;
         let mut sql = String::from("SET password_encryption = 'scram-sha-256';");
-        for role in ["certified", "shows", "tls_only", "plain", "clear_only", "anyhow"] {
+        for role in [
+            "certified",
+            "shows",
+            "tls_only",
+            "plain",
+            "clear_only",
+            "anyhow",
+        ] {
             sql.push_str(&format!(
                 "CREATE ROLE {role} LOGIN SUPERUSER PASSWORD '{PASSWORD}';"
             ));
         }
         superuser.batch_execute(&sql).await.unwrap();
         server.put("clients.pem", &server.clients.pem());
-        server.put("pg_hba.conf", &format!("host all postgres all password\n{HBA}"));
+        server.put(
+            "pg_hba.conf",
+            &format!("host all postgres all password\n{HBA}"),
+        );
         server.shows(&server.authority.signs(NAME)).await;
         for setting in [
             "ssl_cert_file = 'server.pem'",
@@ -108,7 +118,19 @@ impl TlsServer {
 
     /// Its superuser's connection string, which asks for no TLS.
     pub(crate) fn superuser(&self) -> String {
-        format!("{}?sslmode=disable", self.cluster.url("postgres"))
+        self.superuser_of("postgres")
+    }
+
+    /// The same for another of its databases.
+    pub(crate) fn superuser_of(&self, database: &str) -> String {
+        format!("{}?sslmode=disable", self.cluster.url(database))
+    }
+
+    /// An empty database of the test's own.
+    pub(crate) async fn database(&self, name: &str) {
+        let superuser = connect(&self.superuser()).await;
+        let sql = format!("CREATE DATABASE {name}");
+        superuser.batch_execute(&sql).await.unwrap();
     }
 
     /// A connection string for a role, with further words.
