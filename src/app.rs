@@ -16,7 +16,7 @@ use crate::{
     config::{Config, Env, Listen},
     engine::{self, Begun, Context, Engine, Identity, Lanes, Predecessor},
     metrics::Metrics,
-    observe::{Observation, Observer},
+    observe::{Observation, Observer, Refused},
     shutdown::{Asked, Signals, Stop, Tasks},
     store::{
         Store, StoreError,
@@ -306,11 +306,7 @@ async fn until_stopped(
             Asked::Reload => {
                 let reloaded = reload(context, &setup.file, &current, env);
                 let failed = reloaded.is_err();
-                context
-                    .observer
-                    .metrics()
-                    .config_reload_failed
-                    .set(i64::from(failed));
+                context.observer.set_refused(Refused::Reload, failed);
                 match reloaded {
                     Ok(config) => current = config,
                     Err(error) => tracing::error!(

@@ -23,3 +23,4 @@ pub mod store;
 mod suggest;
 mod surface;
 mod telemetry;
+mod tls;

@@ -4,7 +4,7 @@
 //! Each address has a time limit of its own, for all of name, TCP, TLS and authentication: a server that takes connections
 //! and says nothing must not keep those behind it from being tried.
 
-use std::{error::Error as _, fmt, io, net::IpAddr, time::Duration};
+use std::{error::Error as _, fmt, net::IpAddr, time::Duration};
 
 use rustls::{AlertDescription, CertificateError};
 use tokio::{net::lookup_host, time::timeout};
@@ -237,7 +237,7 @@ impl Connect {
     /// What would be right.
     fn hint(&self, server: &Server, error: &tokio_postgres::Error, text: &str) -> Option<String> {
         let files = self.tls.files();
-        if let Some(rustls) = tls_error(error) {
+        if let Some(rustls) = crate::tls::error_in(error) {
             return self.tls_hint(server, rustls);
         }
         if text.contains("does not support TLS") {
@@ -281,7 +281,8 @@ impl Connect {
         };
         let hint = match error {
             rustls::Error::InvalidCertificate(problem) => match problem {
-                CertificateError::UnknownIssuer => format!(
+                // Bad is the signature where an authority of the same name has another key.
+                CertificateError::UnknownIssuer | CertificateError::BadSignature => format!(
                     "the server's certificate is of none of the trusted authorities ({trusted}); \
                      name the file of its own with sslrootcert=/path/to/ca.pem"
                 ),
@@ -397,20 +398,4 @@ pub(crate) fn said_by_server(error: &DbError) -> String {
     let hint = error.hint();
     let hint = hint.map_or_else(String::new, |hint| format!("; {hint}"));
     format!("{}: {}{hint}", error.severity(), error.message())
-}
-
-/// What the TLS library says, which `io::Error` hides from the chain of causes.
-fn tls_error(error: &tokio_postgres::Error) -> Option<&rustls::Error> {
-    let mut source = error.source();
-    while let Some(error) = source {
-        let inner = error
-            .downcast_ref::<io::Error>()
-            .and_then(io::Error::get_ref);
-        let found = inner.and_then(|inner| inner.downcast_ref());
-        if found.is_some() {
-            return found;
-        }
-        source = error.source();
-    }
-    None
 }

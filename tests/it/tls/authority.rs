@@ -48,11 +48,6 @@ impl Authority {
         self.folder.path().join("ca.pem")
     }
 
-    /// Its folder.
-    pub(crate) fn folder(&self) -> &Folder {
-        &self.folder
-    }
-
     /// A certificate for a name or an address, which is its common name, too.
     pub(crate) fn signs(&self, name: &str) -> Pair {
         self.signs_with(name, |_| {})
@@ -73,13 +68,26 @@ impl Authority {
         })
     }
 
+    /// One that nobody else has signed, in the name of an authority or not; and its file, as it is its own root.
+    pub(crate) fn self_signed(&self, name: &str, is_ca: IsCa) -> Pair {
+        let key = KeyPair::generate().unwrap();
+        let mut params = CertificateParams::new([name.to_owned()]).unwrap();
+        params.distinguished_name = named(name);
+        params.is_ca = is_ca;
+        let certificate = params.self_signed(&key).unwrap();
+        self.written(certificate.pem(), key.serialize_pem())
+    }
+
     fn signs_with(&self, name: &str, change: impl FnOnce(&mut CertificateParams)) -> Pair {
         let key = KeyPair::generate().unwrap();
         let mut params = CertificateParams::new([name.to_owned()]).unwrap();
         params.distinguished_name = named(name);
         change(&mut params);
         let certificate = params.signed_by(&key, &self.issuer).unwrap();
-        let (cert_pem, key_pem) = (certificate.pem(), key.serialize_pem());
+        self.written(certificate.pem(), key.serialize_pem())
+    }
+
+    fn written(&self, cert_pem: String, key_pem: String) -> Pair {
         let unique = uuid::Uuid::now_v7();
         Pair {
             cert: self.folder.write(&format!("{unique}.crt"), &cert_pem),

@@ -2,6 +2,8 @@
 
 mod authority;
 mod client_certificates;
+mod front;
+mod leaves;
 mod modes;
 mod rotation;
 mod server;

@@ -1,5 +1,7 @@
 //! Each `sslmode` at servers of each kind.
 
+use rcgen::{BasicConstraints, IsCa};
+
 use super::{
     authority::Authority,
     server::{TlsServer, checked, checked_at, shared},
@@ -80,11 +82,9 @@ async fn a_server_without_tls() {
 }
 
 #[tokio::test]
-async fn a_server_whose_certificate_has_expired_or_is_revoked() {
+async fn a_server_whose_certificate_has_expired_is_revoked_or_signed_by_itself() {
     let server = TlsServer::start().await;
-    server
-        .shows(&server.authority.signs_expired(super::server::NAME))
-        .await;
+    server.shows(&server.authority.signs_expired(super::server::NAME));
     server.reload().await;
     let url = |words: &str| server.url("anyhow", words);
     let expired = "has to be renewed";
@@ -98,7 +98,7 @@ async fn a_server_whose_certificate_has_expired_or_is_revoked() {
     assert!(checked(&url("sslmode=require")).await.contains(TLS));
 
     let pair = server.authority.signs_number(super::server::NAME, 7);
-    server.shows(&pair).await;
+    server.shows(&pair);
     server.reload().await;
     for (number, said) in [(7, "Revoked"), (8, TLS)] {
         let list = server.authority.revokes(number);
@@ -109,6 +109,20 @@ async fn a_server_whose_certificate_has_expired_or_is_revoked() {
         );
         let message = checked(&url(&words)).await;
         assert!(message.contains(said), "{number}: {message}");
+    }
+
+    // As `openssl req -x509` makes one, and as it should.
+    let as_its_own = "the certificate of an authority as its own";
+    for (is_ca, said) in [
+        (IsCa::Ca(BasicConstraints::Unconstrained), as_its_own),
+        (IsCa::ExplicitNoCa, TLS),
+    ] {
+        let pair = server.authority.self_signed(super::server::NAME, is_ca);
+        server.shows(&pair);
+        server.reload().await;
+        let words = format!("sslmode=verify-full sslrootcert={}", pair.cert.display());
+        let message = checked(&url(&words)).await;
+        assert!(message.contains(said), "{said}: {message}");
     }
 }
 

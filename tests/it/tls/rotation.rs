@@ -70,7 +70,7 @@ async fn new_connections_use_what_the_files_hold_then() {
     // The server moves to another authority, and the file with it.
     let other = Authority::new("the server's next authority");
     put("root.pem", &other.pem());
-    server.shows(&other.signs(NAME)).await;
+    server.shows(&other.signs(NAME));
     server.reload().await;
     assert_eq!(reconnected(&server).await, "12");
     sidecar.until_ready().await;

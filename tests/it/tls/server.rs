@@ -78,7 +78,7 @@ impl TlsServer {
             "pg_hba.conf",
             &format!("host all postgres all password\n{HBA}"),
         );
-        server.shows(&server.authority.signs(NAME)).await;
+        server.shows(&server.authority.signs(NAME));
         for setting in [
             "ssl_cert_file = 'server.pem'",
             "ssl_key_file = 'server.key'",
@@ -93,7 +93,7 @@ impl TlsServer {
     }
 
     /// Gives the server this certificate, from its next reload on.
-    pub(crate) async fn shows(&self, pair: &Pair) {
+    pub(crate) fn shows(&self, pair: &Pair) {
         self.put("server.pem", &pair.cert_pem);
         self.put("server.key", &pair.key_pem);
     }
