@@ -162,7 +162,7 @@ pub async fn grant_app(
 
 async fn open(connect: &Connect) -> Result<Client, StoreError> {
     const OPERATION: &str = "connect to migrate";
-    let opened = connect.open_patiently().await;
+    let opened = connect.open_patiently(None).await;
     let (client, connection) =
         opened.map_err(|error| StoreError::not_opened(OPERATION, connect, error))?;
     #[expect(

@@ -77,7 +77,8 @@ fn place(sql: &'static str) -> Place {
 
 /// A pool of at most `size` connections; nothing is opened yet.
 pub(super) fn pool(connect: Connect, size: usize) -> Result<Pool, managed::BuildError> {
-    let patience = connect.patience();
+    // Only what takes two tries ends by it; one says itself that it took too long.
+    let patience = connect.patience() + CONNECTION_WAIT;
     let manager = Manager {
         connect,
         pooled: AtomicBool::new(false),
@@ -131,7 +132,7 @@ impl managed::Manager for Manager {
 impl Manager {
     async fn open(&self, options: Option<&str>) -> Result<Connection, OpenError> {
         // Boxed: all that may open a connection would be as large as this.
-        let connecting = Box::pin(self.connect.open(options));
+        let connecting = Box::pin(self.connect.open_patiently(options));
         let (client, connection): (Client, Driven) = connecting.await?;
         #[expect(
             clippy::disallowed_methods,

@@ -41,7 +41,7 @@ impl Listener {
     /// No connection came about.
     pub async fn connect(connect: &Connect) -> Result<(Self, Driver), StoreError> {
         const OPERATION: &str = "connect to listen";
-        let opened = connect.open_patiently().await;
+        let opened = connect.open_patiently(None).await;
         let (client, mut connection) =
             opened.map_err(|error| StoreError::not_opened(OPERATION, connect, error))?;
         // A few are enough: a full queue means that somebody is awake already.

@@ -79,13 +79,16 @@ impl Connect {
         format!("{options} {more}").trim_start().to_owned()
     }
 
-    /// Opens a connection, within [`Self::patience`].
+    /// Opens a connection, within [`Self::patience`], with this for the setting `options` of the session.
     ///
     /// # Errors
     /// No server gave one.
-    pub(crate) async fn open_patiently(&self) -> Result<(Client, Driven), OpenError> {
+    pub(crate) async fn open_patiently(
+        &self,
+        options: Option<&str>,
+    ) -> Result<(Client, Driven), OpenError> {
         let patience = self.patience();
-        let opened = timeout(patience, Box::pin(self.open(None))).await;
+        let opened = timeout(patience, Box::pin(self.open(options))).await;
         opened.unwrap_or_else(|_elapsed| {
             Err(OpenError::other(format!(
                 "no connection within {patience:?}"
@@ -93,11 +96,7 @@ impl Connect {
         })
     }
 
-    /// Opens a connection, with this for the setting `options` of the session.
-    ///
-    /// # Errors
-    /// No server gave one.
-    pub(crate) async fn open(&self, options: Option<&str>) -> Result<(Client, Driven), OpenError> {
+    async fn open(&self, options: Option<&str>) -> Result<(Client, Driven), OpenError> {
         let mut config = self.config.clone();
         if let Some(options) = options {
             config.options(options);
