@@ -16,7 +16,7 @@ use crate::{
     config::{Config, Env, Listen},
     engine::{self, Begun, Context, Engine, Identity, Lanes, Predecessor},
     metrics::Metrics,
-    observe::{Observation, Observer},
+    observe::{Observation, Observer, Refused},
     shutdown::{Asked, Signals, Stop, Tasks},
     store::{
         Store, StoreError,
@@ -77,11 +77,7 @@ pub async fn run(setup: Setup, env: Env<'static>) -> anyhow::Result<Ended> {
         None => url.clone(),
     };
     let metrics = Arc::new(Metrics::new());
-    let lanes = Lanes::default();
-    lanes.configure(config)?;
-    for name in lanes.names() {
-        metrics.touch(&name);
-    }
+    let lanes = lanes(config, &metrics)?;
     let identity = identity();
     let (begun, dead) = open_state_dir(config, &identity)?;
     let stop = Stop::default();
@@ -148,6 +144,16 @@ pub async fn run(setup: Setup, env: Env<'static>) -> anyhow::Result<Ended> {
             Ok(Ended::AtOnce)
         }
     }
+}
+
+/// A lane for each leaf, and its series among the metrics.
+fn lanes(config: &Config, metrics: &Metrics) -> anyhow::Result<Lanes> {
+    let lanes = Lanes::default();
+    lanes.configure(config)?;
+    for name in lanes.names() {
+        metrics.touch(&name);
+    }
+    Ok(lanes)
 }
 
 /// Ends what is under way, within `shutdown_grace` where that is possible. `true` where nothing had to be left.
@@ -328,9 +334,8 @@ impl Reloads<'_> {
         while signals.next().await != Asked::Stop {
             self.systemd.reloading();
             let reloaded = self.reload();
-            let failed = i64::from(reloaded.is_err());
-            let metrics = self.context.observer.metrics();
-            metrics.config_reload_failed.set(failed);
+            let failed = reloaded.is_err();
+            self.context.observer.set_refused(Refused::Reload, failed);
             if let Err(error) = reloaded {
                 tracing::error!("the configuration is refused, the former one stays: {error:#}");
             }

@@ -24,3 +24,4 @@ mod suggest;
 mod surface;
 mod systemd;
 mod telemetry;
+mod tls;

@@ -191,7 +191,7 @@ metrics! {
     database_changed: IntGauge [] &[];
     /// Whether notifications arrive; without them polling finds work.
     listening: IntGauge [] &[];
-    /// Whether the last reload was refused.
+    /// Whether the last reload, or a changed file that the configuration names, was refused.
     config_reload_failed: IntGauge [] &[];
     /// Always 1; the version is its label.
     build_info: IntGaugeVec ["version"] &[];

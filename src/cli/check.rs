@@ -2,11 +2,10 @@
 //!
 //! It changes nothing, and sends no request to a leaf: what it does there is to connect.
 
-use std::{path::Path, time::Duration};
+use std::path::Path;
 
 use clap::Args;
 use serde::Serialize;
-use tokio::{net::TcpStream, time::Instant};
 
 use super::{
     Exit,
@@ -203,8 +202,9 @@ async fn look_at_database(database: &Database, findings: &mut Findings) {
     } else {
         (Status::Ok, ", takes writes")
     };
+    let way = server.tls.as_deref().unwrap_or("no TLS");
     let message = format!(
-        "PostgreSQL {} as role {}{more}",
+        "PostgreSQL {} as role {}; it sees {way}{more}",
         server.version, server.role
     );
     findings.add(CHECK, "server", status, message);
@@ -265,33 +265,14 @@ async fn identity(store: &Store, findings: &mut Findings) {
 
 /// Connects to the leaf, or to the proxy on the way to it. Nothing is sent.
 async fn reach(leaf: &Leaf) -> Result<String, String> {
-    let (what, url) = match &leaf.proxy {
-        Some(proxy) => ("its proxy ", proxy),
-        None => ("", &leaf.base_url),
+    let reached = crate::leaf::reach(leaf).await?;
+    let has_token = leaf.auth.is_some();
+    let untried = if has_token || !leaf.secrets.names().is_empty() {
+        "; no token was tried"
+    } else {
+        ""
     };
-    let host = url.host_str().ok_or("its URL names no host")?;
-    let port = url.port_or_known_default().ok_or("its URL names no port")?;
-    let place = format!("{what}{host}:{port}");
-    // An IPv6 address stands in brackets in a URL, and without them everywhere else.
-    let address = (host.trim_matches(['[', ']']), port);
-    let begun = Instant::now();
-    let limit: Duration = leaf.connect_timeout;
-    match tokio::time::timeout(limit, TcpStream::connect(address)).await {
-        Ok(Ok(_stream)) => {
-            let took = begun.elapsed().as_millis();
-            let has_token = leaf.auth.is_some();
-            let untried = if has_token || !leaf.secrets.names().is_empty() {
-                "; no token was tried"
-            } else {
-                ""
-            };
-            Ok(format!("{place} accepts connections ({took} ms){untried}"))
-        }
-        Ok(Err(error)) => Err(format!("{place}: {error}")),
-        Err(_elapsed) => Err(format!(
-            "{place}: no connection within connect_timeout, {limit:?}"
-        )),
-    }
+    Ok(format!("{reached}{untried}"))
 }
 
 fn tell(findings: &[Finding], json: bool, out: &mut Out<'_>) -> anyhow::Result<()> {

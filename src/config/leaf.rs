@@ -3,18 +3,17 @@
 use std::{collections::BTreeMap, path::PathBuf, sync::Arc};
 
 use reqwest::Url;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject as _};
 use secrecy::SecretString;
 use toml::de::DeValue;
 
 use super::{
     Env,
-    credentials::{Form, LeafSecrets, Ring, SecretSource, Shape, fits_basic},
+    credentials::{Form, LeafSecrets, Ring, SecretSource, Shape},
     defaults, leaf_rules,
-    model::{Auth, Idempotency, Leaf, Probe, Retry, Signing, Tls},
+    model::{Auth, Idempotency, Leaf, Probe, Retry, Signing},
     secrets::fits_header,
     section::{Section, kind},
-    sections, signing, templates, values,
+    sections, signing, templates, transport, values,
 };
 use crate::domain::{
     compensation::{Compensate, SPEAKS_OF},
@@ -77,9 +76,13 @@ pub(super) fn read(
         body_memory: section.must("body_memory", values::size),
         keep_headers: section.must("keep_headers", values::header_names),
         after_failed_head: section.must("after_failed_head", values::word(&["continue", "hold"])),
-        tls: section.table("tls").map(tls).unwrap_or_default(),
+        tls: section.table("tls").map(transport::tls).unwrap_or_default(),
         http2: section.must("http2", values::word(&["auto", "always", "never"])),
         proxy: section.get("proxy", values::base_url),
+        proxy_auth: section
+            .table("proxy_auth")
+            .and_then(|section| transport::proxy_auth(section, env)),
+        private_addresses: section.must("private_addresses", values::word(&["allow", "refuse"])),
     };
     leaf_rules::check(&section, &leaf);
     section.finish();
@@ -212,19 +215,7 @@ fn auth(section: &Section<'_>, env: Env<'_>) -> Option<(SecretSource<Shape>, Sec
         (Some(Shape::Bearer), String::new(), read)
     } else if section.gives("basic") {
         let section = section.table("basic")?;
-        let user = section.required("user", "write user = \"NAME\"", |value| {
-            let user = values::string(value)?;
-            if user.contains(':') || user.chars().any(char::is_control) {
-                return Err(
-                    "a user of Basic authentication holds no colon and no control \
-                 character (RFC 7617)"
-                        .to_owned(),
-                );
-            }
-            Ok(user)
-        });
-        require_secret(&section, "password");
-        let read = section.secret("password", env, fits_basic);
+        let (user, read) = transport::user_and_password(&section, env);
         section.finish();
         let prefix = user.map(|user| format!("{user}:")).unwrap_or_default();
         (Some(Shape::Basic), prefix, read)
@@ -319,35 +310,4 @@ fn idempotency(section: Section<'_>) -> Option<Idempotency> {
         window: window?,
         replays,
     })
-}
-
-fn tls(section: Section<'_>) -> Tls {
-    let certificates = |value: &DeValue<'_>| {
-        let path = PathBuf::from(values::string(value)?);
-        let read = CertificateDer::pem_file_iter(&path)
-            .and_then(Iterator::collect::<Result<Vec<_>, _>>)
-            .map_err(|source| format!("{}: {source}", path.display()))?;
-        if read.is_empty() {
-            return Err(format!("{} holds no certificate in PEM", path.display()));
-        }
-        Ok(path)
-    };
-    let key = |value: &DeValue<'_>| {
-        let path = PathBuf::from(values::string(value)?);
-        PrivateKeyDer::from_pem_file(&path).map_err(|source| {
-            format!("{} holds no private key in PEM: {source}", path.display())
-        })?;
-        Ok(path)
-    };
-    let tls = Tls {
-        ca: section.get("ca", certificates),
-        client: section
-            .get("cert", certificates)
-            .zip(section.get("key", key)),
-    };
-    if section.gives("cert") != section.gives("key") {
-        section.fault("", "`cert` and `key` only make sense together");
-    }
-    section.finish();
-    tls
 }

@@ -3,7 +3,7 @@
 use super::{
     model::{Auth, IdempotencyFormat, Leaf, Signing},
     section::Section,
-    values,
+    transport, values,
 };
 use crate::domain::{decision::Policy, outcome::Class, signature::WEBHOOK_ID};
 
@@ -13,7 +13,7 @@ pub(super) fn check(section: &Section<'_>, leaf: &Leaf) {
     doubt(section, leaf);
     idempotency(section, leaf);
     signing(section, leaf);
-    transport(section, leaf);
+    transport::check(section, leaf);
 }
 
 fn response(section: &Section<'_>, leaf: &Leaf) {
@@ -154,17 +154,5 @@ fn signing(section: &Section<'_>, leaf: &Leaf) {
                 format!("header {name:?} is the one that `idempotency` uses")
             },
         );
-    }
-}
-
-fn transport(section: &Section<'_>, leaf: &Leaf) {
-    let clear = leaf.base_url.scheme() == "http";
-    let host = leaf.base_url.host_str().unwrap_or_default();
-    let near = host == "localhost" || host.starts_with("127.") || host == "[::1]";
-    if clear && leaf.auth.is_some() && !near {
-        section.warn("base_url", "is http, so the leaf's secret travels in clear");
-    }
-    if clear && section.gives("tls") {
-        section.warn("tls", "has no effect: base_url is http");
     }
 }

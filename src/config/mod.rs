@@ -20,6 +20,7 @@ mod signing;
 mod templates;
 #[cfg(test)]
 mod tests;
+mod transport;
 mod values;
 
 use std::{collections::BTreeMap, fs, io, path::Path, sync::Arc};

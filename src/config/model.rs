@@ -7,6 +7,7 @@ use reqwest::Url;
 use secrecy::SecretString;
 
 use super::credentials::LeafSecrets;
+pub use super::transport::ProxyAuth;
 use crate::domain::{
     compensation::Compensate, decision::Policy, outcome::Rules, schedule::Schedule,
 };
@@ -116,6 +117,10 @@ pub struct Leaf {
     pub http2: Http2,
     /// A forward proxy; proxy variables of the environment are never read.
     pub proxy: Option<Url>,
+    /// Who the proxy is told that one is.
+    pub proxy_auth: Option<ProxyAuth>,
+    /// Whether the leaf may be in one's own network.
+    pub private_addresses: PrivateAddresses,
 }
 
 /// How a request authenticates. Secrets are read when the configuration is loaded.
@@ -238,6 +243,16 @@ pub struct Tls {
     pub ca: Option<PathBuf>,
     /// PEM files of the client certificate and its key.
     pub client: Option<(PathBuf, PathBuf)>,
+}
+
+/// `private_addresses` of a leaf: what its name may lead to, looked at for each connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Deserialize, serde::Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum PrivateAddresses {
+    /// Any address.
+    Allow,
+    /// Public ones only.
+    Refuse,
 }
 
 /// `http2` of a leaf.

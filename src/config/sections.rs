@@ -66,7 +66,7 @@ fn check_url(section: &Section<'_>, key: &'static str, url: &SecretString) {
         Ok(connect) => {
             warn_each(section, key, &connect);
             let in_file = section.get(key, |value| Ok(value.is_str())) == Some(true);
-            if in_file && connect.config.get_password().is_some() {
+            if in_file && connect.has_password() {
                 section.warn(
                     key,
                     "holds a password in clear; DATABASE_URL or { file = \"/path\" } keeps it out \

@@ -282,7 +282,9 @@ pub(super) fn base_url(value: &DeValue<'_>) -> Result<Url, String> {
         format!("{shown} is not a URL ({source}); \"https://host/path\" is")
     })?;
     if !url.username().is_empty() || url.password().is_some() {
-        return Err("has a user part; secrets belong into `auth`".to_owned());
+        return Err(
+            "has a user part; secrets belong into `auth` (of a proxy: `proxy_auth`)".to_owned(),
+        );
     }
     if !matches!(url.scheme(), "http" | "https") || !url.has_host() {
         return Err(format!("{text:?} is neither an http nor an https URL"));

@@ -36,6 +36,7 @@
     clippy::match_wildcard_for_single_variants
 )]
 
+pub mod address;
 mod bounds;
 pub mod call;
 pub mod compensation;

@@ -5,8 +5,7 @@
 
 use base64::{Engine as _, prelude::BASE64_STANDARD};
 use bytes::Bytes;
-use reqwest::Url;
-use secrecy::ExposeSecret as _;
+use secrecy::{ExposeSecret as _, SecretString};
 use serde::de::IgnoredAny;
 
 use crate::config::{Auth, Proofs};
@@ -28,8 +27,8 @@ impl std::fmt::Debug for Secrets {
 }
 
 impl Secrets {
-    /// The secrets of a request that is sent with these `proofs`, perhaps through a `proxy`.
-    pub(crate) fn new(proofs: &Proofs, proxy: Option<&Url>) -> Self {
+    /// The secrets of a request that is sent with these `proofs`, perhaps through a proxy with a user and a password.
+    pub(crate) fn new(proofs: &Proofs, proxy: Option<(&str, &SecretString)>) -> Self {
         let mut texts = Vec::new();
         match &proofs.auth {
             None => {}
@@ -46,8 +45,8 @@ impl Secrets {
         if let Some(signer) = &proofs.signer {
             texts.extend(signer.signing.secret_texts(signer.secret.expose_secret()));
         }
-        if let Some((proxy, password)) = proxy.and_then(|url| Some((url, url.password()?))) {
-            push_pair(&mut texts, &format!("{}:{password}", proxy.username()));
+        if let Some((user, password)) = proxy {
+            push_pair(&mut texts, &format!("{user}:{}", password.expose_secret()));
         }
         texts.retain(|text| text.len() >= SECRET_BYTES_MIN);
         let written: Vec<String> = texts.iter().flat_map(|text| other_forms(text)).collect();
@@ -276,8 +275,8 @@ mod tests {
             assert_eq!(secrets(auth).redact_text(text.into()), kept);
             assert_eq!(secrets(auth).redact_body(text.to_owned().into()), kept);
         }
-        let proxy = Url::parse("http://me:open-sesame@proxy").unwrap();
-        let secrets = Secrets::new(&Proofs::default(), Some(&proxy));
+        let password = "open-sesame".into();
+        let secrets = Secrets::new(&Proofs::default(), Some(("me", &password)));
         assert_eq!(secrets.redact_text("open-sesame".into()), REDACTED);
     }
 

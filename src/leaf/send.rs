@@ -18,15 +18,17 @@ use super::{
     prepare::{Prepared, prepare},
     progress::{Progress, TrackedBody},
     redact::Secrets,
+    setup,
 };
 use crate::{
-    config::Proofs,
+    config::{Leaf, Proofs},
     domain::{
         evidence::{Answer, Evidence, NotSent, Unanswered},
         request::Request,
         trace::Trace,
     },
     step::reached,
+    tls,
 };
 
 /// An error's text is for people and goes into a row.
@@ -52,7 +54,12 @@ pub(crate) async fn attempt(
     may_send: &(dyn Fn() -> bool + Send + Sync),
 ) -> Evidence {
     let deadline = Instant::now() + timeout.min(TIMEOUT_MAX);
-    let secrets = Secrets::new(proofs, client.leaf.proxy.as_ref());
+    let (http, proxy_password) = client.http().await;
+    let proxy = client.leaf.proxy_auth.as_ref().zip(proxy_password.as_ref());
+    let secrets = Secrets::new(
+        proofs,
+        proxy.map(|(auth, password)| (&*auth.user, password)),
+    );
     let prepared = match prepare(&client.leaf.base_url, request, proofs, trace) {
         Ok(prepared) => prepared,
         Err(NotSent::Unsendable(text)) => {
@@ -62,7 +69,6 @@ pub(crate) async fn attempt(
         Err(other) => return Evidence::NotSent(other),
     };
     let (body, progress) = TrackedBody::new(request.body.clone().unwrap_or_default());
-    let http = client.http().await;
     let ended = exchange(&http, prepared, body, &progress, deadline, may_send).await;
     // From here on the request is dropped, as far as no connection has it.
     match ended {
@@ -81,7 +87,7 @@ pub(crate) async fn attempt(
             )))
         }
         Ended::OutOfTime => unanswered(format!("no answer within {timeout:?}"), None),
-        Ended::Failed(error) => failed(error, &progress, &secrets),
+        Ended::Failed(error) => failed(error, &progress, &secrets, &client.leaf),
     }
 }
 
@@ -125,8 +131,11 @@ async fn exchange(
 }
 
 /// What an exchange without an answer proves.
-fn failed(error: reqwest::Error, progress: &Progress, secrets: &Secrets) -> Evidence {
-    let text = error_text(&error, secrets);
+fn failed(error: reqwest::Error, progress: &Progress, secrets: &Secrets, leaf: &Leaf) -> Evidence {
+    let mut text = error_text(&error, secrets);
+    if let Some(hint) = tls::error_in(&error).and_then(|error| setup::hint_of(error, leaf)) {
+        text = headers::cut(format!("{text}; {hint}"), ERROR_BYTES_MAX);
+    }
     if progress.certainly_unwritten() {
         return Evidence::NotSent(if error.is_builder() {
             NotSent::Unsendable(text)

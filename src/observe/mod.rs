@@ -10,7 +10,13 @@
 
 mod calls;
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
 
 use uuid::Uuid;
 
@@ -109,15 +115,40 @@ pub(crate) enum Observation<'a> {
 #[derive(Debug, Clone)]
 pub(crate) struct Observer {
     metrics: Arc<Metrics>,
+    refused: Arc<[AtomicBool; 2]>,
+}
+
+/// What of the configuration can be refused, so that what was there before stays in force.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Refused {
+    /// The file, at a reload.
+    Reload = 0,
+    /// Files that it names and that have changed: a leaf's certificates, its proxy's password.
+    Files = 1,
 }
 
 impl Observer {
     pub(crate) fn new(metrics: Arc<Metrics>) -> Self {
-        Self { metrics }
+        Self {
+            metrics,
+            refused: Arc::default(),
+        }
     }
 
     pub(crate) fn metrics(&self) -> &Metrics {
         &self.metrics
+    }
+
+    /// Keeps whether this is refused now, for the metric and the page.
+    pub(crate) fn set_refused(&self, what: Refused, refused: bool) {
+        self.refused[what as usize].store(refused, Ordering::Relaxed);
+        let any = self.is_refused(Refused::Reload) || self.is_refused(Refused::Files);
+        self.metrics.config_reload_failed.set(i64::from(any));
+    }
+
+    /// Whether this is refused now.
+    pub(crate) fn is_refused(&self, what: Refused) -> bool {
+        self.refused[what as usize].load(Ordering::Relaxed)
     }
 
     /// Counts and logs what happened.

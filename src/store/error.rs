@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 
-use tokio_postgres::error::{DbError, SqlState};
+use tokio_postgres::error::SqlState;
+
+use super::connect::{OpenError, said_by_server};
 
 /// A fault of the database or the way to it. `Display` names the operation and the server's message: the whole chain of
 /// causes, so that there is none behind it for others to say once more.
@@ -21,6 +23,8 @@ pub(super) enum Cause {
         to: Arc<str>,
         source: Box<super::pool::PoolError>,
     },
+    #[error("no connection to {to}: {error}")]
+    NotOpened { to: String, error: OpenError },
     #[error("failed")]
     Statement(#[source] tokio_postgres::Error),
     #[error("row {row} can't be read: {flaw}")]
@@ -48,13 +52,6 @@ fn describe(cause: &Cause) -> String {
         error = source;
     }
     text
-}
-
-/// Without the server's DETAIL: it shows the row that it refuses, a body with it.
-fn said_by_server(error: &DbError) -> String {
-    let hint = error.hint();
-    let hint = hint.map_or_else(String::new, |hint| format!("; {hint}"));
-    format!("{}: {}{hint}", error.severity(), error.message())
 }
 
 impl StoreError {
@@ -89,6 +86,21 @@ impl StoreError {
         }
     }
 
+    /// A connection of its own, outside of a pool, did not come about.
+    pub(super) fn not_opened(
+        operation: &'static str,
+        to: &super::connect::Connect,
+        error: OpenError,
+    ) -> Self {
+        Self {
+            operation,
+            cause: Cause::NotOpened {
+                to: to.to_string(),
+                error,
+            },
+        }
+    }
+
     pub(crate) fn statement(operation: &'static str, error: tokio_postgres::Error) -> Self {
         Self {
             operation,
@@ -113,7 +125,10 @@ impl StoreError {
     pub fn code(&self) -> Option<&SqlState> {
         match &self.cause {
             Cause::Statement(error) => error.code(),
-            Cause::NoConnection { .. } | Cause::Row { .. } | Cause::Other(_) => None,
+            Cause::NoConnection { .. }
+            | Cause::NotOpened { .. }
+            | Cause::Row { .. }
+            | Cause::Other(_) => None,
         }
     }
 
@@ -125,6 +140,7 @@ impl StoreError {
                 super::pool::PoolError::Backend(error) => error.code(),
                 _ => None,
             },
+            Cause::NotOpened { error, .. } => error.code(),
             Cause::Statement(_) | Cause::Row { .. } | Cause::Other(_) => None,
         }
     }

@@ -1,7 +1,5 @@
 //! The schema's migrations: embedded, forward only, each in a transaction of its own, safe when raced.
 
-use std::time::Duration;
-
 use tokio_postgres::Client;
 
 use super::{Store, StoreError, column, connect::Connect};
@@ -52,8 +50,6 @@ const LOCK: &str = "SELECT pg_advisory_xact_lock(hashtext('leafhopper.migrate'))
 
 /// No migration waits for a lock that producers would then wait behind for longer than this.
 const LOCK_WAIT: &str = "SET LOCAL lock_timeout = '3s'";
-
-const CONNECT_WAIT: Duration = Duration::from_secs(15);
 
 /// Why the schema could not be brought to where this program needs it.
 #[derive(Debug, thiserror::Error)]
@@ -166,11 +162,9 @@ pub async fn grant_app(
 
 async fn open(connect: &Connect) -> Result<Client, StoreError> {
     const OPERATION: &str = "connect to migrate";
+    let opened = connect.open_patiently(None).await;
     let (client, connection) =
-        tokio::time::timeout(CONNECT_WAIT, connect.config.connect(connect.tls.clone()))
-            .await
-            .map_err(|_elapsed| StoreError::other(OPERATION, "no connection within 15 s"))?
-            .map_err(|error| StoreError::statement(OPERATION, error))?;
+        opened.map_err(|error| StoreError::not_opened(OPERATION, connect, error))?;
     #[expect(
         clippy::disallowed_methods,
         reason = "ends with the client; a command has no tasks to track"

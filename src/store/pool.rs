@@ -22,15 +22,18 @@ use deadpool::{
 };
 use tokio::task::JoinHandle;
 use tokio_postgres::{
-    Client, Config, Statement,
+    Client, Statement,
     error::SqlState,
     types::{ToSql, Type},
 };
 use uuid::Uuid;
 
-use super::{Row, connect::Connect};
+use super::{
+    Row,
+    connect::{Connect, Driven, OpenError},
+};
 
-/// How long a connection may take to come about or to become free.
+/// How long a connection may take to become free, or to be found good. (To come about: [`Connect::patience`].)
 const CONNECTION_WAIT: Duration = Duration::from_secs(5);
 
 /// Names the setting; it means nothing to the server.
@@ -38,7 +41,7 @@ const WORD: &str = "leafhopper.session";
 
 pub(super) type Pool = managed::Pool<Manager>;
 pub(super) type Object = managed::Object<Manager>;
-pub(crate) type PoolError = managed::PoolError<tokio_postgres::Error>;
+pub(crate) type PoolError = managed::PoolError<OpenError>;
 
 /// A parameter with its type: no look-up of types.
 pub(crate) type Param<'a> = (&'a (dyn ToSql + Sync), Type);
@@ -74,6 +77,8 @@ fn place(sql: &'static str) -> Place {
 
 /// A pool of at most `size` connections; nothing is opened yet.
 pub(super) fn pool(connect: Connect, size: usize) -> Result<Pool, managed::BuildError> {
+    // Only what takes two tries ends by it; one says itself that it took too long.
+    let patience = connect.patience() + CONNECTION_WAIT;
     let manager = Manager {
         connect,
         pooled: AtomicBool::new(false),
@@ -84,21 +89,23 @@ pub(super) fn pool(connect: Connect, size: usize) -> Result<Pool, managed::Build
         .queue_mode(QueueMode::Lifo)
         .runtime(Runtime::Tokio1)
         .wait_timeout(Some(CONNECTION_WAIT))
-        .create_timeout(Some(CONNECTION_WAIT))
+        .create_timeout(Some(patience))
         .recycle_timeout(Some(CONNECTION_WAIT))
         .build()
 }
 
 impl managed::Manager for Manager {
     type Type = Connection;
-    type Error = tokio_postgres::Error;
+    type Error = OpenError;
 
-    async fn create(&self) -> Result<Connection, tokio_postgres::Error> {
+    async fn create(&self) -> Result<Connection, OpenError> {
         if !self.pooled.load(Ordering::Relaxed) {
             let word = Uuid::new_v4().to_string();
-            match self.open(&with_word(&self.connect.config, &word)).await {
+            let options = self.connect.options_with(&format!("-c {WORD}={word}"));
+            match self.open(Some(&options)).await {
                 Ok(mut connection) => {
-                    if connection.heard(&word).await? {
+                    let heard = connection.heard(&word).await;
+                    if heard.map_err(|error| OpenError::of(&error))? {
                         connection.prepared = Some(Mutex::default());
                     }
                     return Ok(connection);
@@ -106,18 +113,14 @@ impl managed::Manager for Manager {
                 Err(error) if refuses_settings(&error) => {}
                 Err(error) => return Err(error),
             }
-            let connection = self.open(&self.connect.config).await?;
+            let connection = self.open(None).await?;
             self.pooled.store(true, Ordering::Relaxed);
             return Ok(connection);
         }
-        self.open(&self.connect.config).await
+        self.open(None).await
     }
 
-    async fn recycle(
-        &self,
-        connection: &mut Connection,
-        _: &Metrics,
-    ) -> RecycleResult<tokio_postgres::Error> {
+    async fn recycle(&self, connection: &mut Connection, _: &Metrics) -> RecycleResult<OpenError> {
         // A look at the socket costs nothing; a half-open one is found by tcp_user_timeout.
         if connection.client.is_closed() {
             return Err(RecycleError::message("the connection is closed"));
@@ -127,10 +130,10 @@ impl managed::Manager for Manager {
 }
 
 impl Manager {
-    async fn open(&self, config: &Config) -> Result<Connection, tokio_postgres::Error> {
+    async fn open(&self, options: Option<&str>) -> Result<Connection, OpenError> {
         // Boxed: all that may open a connection would be as large as this.
-        let connecting = Box::pin(config.connect(self.connect.tls.clone()));
-        let (client, connection) = connecting.await?;
+        let connecting = Box::pin(self.connect.open_patiently(options));
+        let (client, connection): (Client, Driven) = connecting.await?;
         #[expect(
             clippy::disallowed_methods,
             reason = "it lives as long as its connection, and ends with it"
@@ -148,16 +151,8 @@ impl Manager {
     }
 }
 
-fn with_word(config: &Config, word: &str) -> Config {
-    let mut config = config.clone();
-    let options = config.get_options().unwrap_or_default();
-    let options = format!("{options} -c {WORD}={word}");
-    config.options(options.trim_start());
-    config
-}
-
 /// Whether it is the session's settings that are refused, rather than the user, the database or the hour.
-fn refuses_settings(error: &tokio_postgres::Error) -> bool {
+fn refuses_settings(error: &OpenError) -> bool {
     error.code().is_some_and(|code| {
         // protocol_violation, feature_not_supported; data and syntax of what was sent (appendix A).
         matches!(code.code().get(..2), Some("08" | "0A" | "22" | "42"))

@@ -41,11 +41,9 @@ impl Listener {
     /// No connection came about.
     pub async fn connect(connect: &Connect) -> Result<(Self, Driver), StoreError> {
         const OPERATION: &str = "connect to listen";
-        let connecting = connect.config.connect(connect.tls.clone());
-        let (client, mut connection) = tokio::time::timeout(REPLY_WAIT, connecting)
-            .await
-            .map_err(|_elapsed| StoreError::other(OPERATION, "no connection within 5 s"))?
-            .map_err(|error| StoreError::statement(OPERATION, error))?;
+        let opened = connect.open_patiently(None).await;
+        let (client, mut connection) =
+            opened.map_err(|error| StoreError::not_opened(OPERATION, connect, error))?;
         // A few are enough: a full queue means that somebody is awake already.
         let (sender, hints) = tokio::sync::mpsc::channel(16);
         let driver = async move {

@@ -75,6 +75,7 @@ mod storm;
 mod surface;
 mod tidy;
 mod times;
+mod tls;
 #[cfg(feature = "otel")]
 mod traces;
 mod turns;

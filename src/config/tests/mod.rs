@@ -156,6 +156,7 @@ fn the_defaults_and_all_their_examples_are_a_configuration() {
         ("LEAFHOPPER_ADMIN_TOKEN", "an-admin-token-of-some-length"),
         ("EXAMPLE_TOKEN", "t"),
         ("EXAMPLE_SIGNING_SECRET", WEBHOOK_SECRET),
+        ("PROXY_PASSWORD", "p"),
     ];
     let config = parse_with(&text, &env).unwrap_or_else(|error| panic!("{error}"));
     assert_eq!(config.leaves["example"].in_doubt, Some(Policy::Park));

@@ -170,6 +170,31 @@ pub(super) const LEAF: &[(&str, &str, &str)] = &[
     ),
     ("proxy = \"http://u:hunter2@p\"", "proxy", "has a user part"),
     (
+        "proxy_auth = { user = \"me\", password = { env = \"TOKEN\" } }",
+        "proxy_auth",
+        "needs `proxy`",
+    ),
+    (
+        "proxy = \"http://p\"\nproxy_auth = { user = \"me:\", password = { env = \"TOKEN\" } }",
+        "proxy_auth.user",
+        "no colon",
+    ),
+    (
+        "proxy = \"http://p\"\nproxy_auth = { user = \"me\" }",
+        "proxy_auth.password",
+        "missing",
+    ),
+    (
+        "private_addresses = \"no\"",
+        "private_addresses",
+        "allow, refuse",
+    ),
+    (
+        "private_addresses = \"refuse\"\nproxy = \"http://p\"",
+        "private_addresses",
+        "let the proxy refuse",
+    ),
+    (
         "probe = { method = \"POST\", path = \"/x\" }",
         "probe.method",
         "GET, HEAD",

@@ -5,9 +5,12 @@
 mod http1;
 mod http2;
 mod limits;
+mod names;
+mod proxies;
 mod receiver;
 mod rows;
 mod setup;
+mod tls;
 
 use std::{sync::Arc, time::Duration};
 
@@ -17,7 +20,7 @@ use reqwest::Url;
 use self::receiver::{Receiver, Step};
 use super::LeafClient;
 use crate::{
-    config::{AfterFailedHead, Auth, Http2, Leaf, Proofs, Retry, Tls},
+    config::{AfterFailedHead, Auth, Http2, Leaf, PrivateAddresses, Proofs, Retry, Tls},
     domain::{
         evidence::{Answer, Evidence, NotSent},
         outcome::Rules,
@@ -67,6 +70,8 @@ fn leaf(base_url: &str) -> Leaf {
         tls: Tls::default(),
         http2: Http2::Auto,
         proxy: None,
+        proxy_auth: None,
+        private_addresses: PrivateAddresses::Allow,
     }
 }
 

@@ -168,8 +168,13 @@ pub(super) async fn refusing() -> SocketAddr {
 /// An address that answers no connection: its queue is full, and the kernel drops what comes.
 /// It stays so as long as the returned value lives.
 pub(super) async fn black_hole() -> (SocketAddr, impl Sized) {
+    black_hole_at("127.0.0.1:0".parse().unwrap()).await
+}
+
+/// The same at this address.
+pub(super) async fn black_hole_at(address: SocketAddr) -> (SocketAddr, impl Sized) {
     let socket = TcpSocket::new_v4().unwrap();
-    socket.bind("127.0.0.1:0".parse().unwrap()).unwrap();
+    socket.bind(address).unwrap();
     let listener = socket.listen(1).unwrap();
     let address = listener.local_addr().unwrap();
     let mut waiting = Vec::new();

@@ -1,97 +1,9 @@
-//! How a client is set up: TLS, proxies, and errors that name what is wrong.
+//! How a client is set up: TLS, files that change, and errors that name what is wrong.
 
-use std::{fs, path::PathBuf};
-
-use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
-use rustls::pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject as _};
+use rcgen::KeyPair;
 use tokio_rustls::TlsAcceptor;
 
-use super::{receiver::Step::*, *};
-
-const OK: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok";
-
-/// A folder of its own that goes with its value.
-struct Folder(PathBuf);
-
-impl Folder {
-    fn new() -> Self {
-        let path = std::env::temp_dir().join(format!("leafhopper-{}", uuid::Uuid::now_v7()));
-        fs::create_dir(&path).unwrap();
-        Self(path)
-    }
-
-    fn file(&self, name: &str, text: &str) -> PathBuf {
-        let path = self.0.join(name);
-        fs::write(&path, text).unwrap();
-        path
-    }
-}
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        drop(fs::remove_dir_all(&self.0));
-    }
-}
-
-type Authority = CertifiedIssuer<'static, KeyPair>;
-
-fn authority() -> Authority {
-    let mut params = CertificateParams::new([]).unwrap();
-    params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-    CertifiedIssuer::self_signed(params, KeyPair::generate().unwrap()).unwrap()
-}
-
-/// A certificate for `name` and its key, both PEM.
-fn certificate(authority: &Authority, name: &str) -> (String, String) {
-    let key = KeyPair::generate().unwrap();
-    let params = CertificateParams::new([name.to_owned()]).unwrap();
-    let certificate = params.signed_by(&key, authority).unwrap();
-    (certificate.pem(), key.serialize_pem())
-}
-
-/// A receiver behind TLS that asks for a client certificate where `clients` are named.
-async fn tls_receiver(authority: &Authority, name: &str, clients: Option<&Authority>) -> Receiver {
-    let acceptor = TlsAcceptor::from(Arc::new(tls_config(authority, name, clients)));
-    Receiver::wrapped(&[Read, Write(OK)], move |stream| acceptor.accept(stream)).await
-}
-
-fn tls_config(
-    authority: &Authority,
-    name: &str,
-    clients: Option<&Authority>,
-) -> rustls::ServerConfig {
-    let (certificate, key) = certificate(authority, name);
-    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
-    let builder = rustls::ServerConfig::builder_with_provider(Arc::clone(&provider))
-        .with_safe_default_protocol_versions()
-        .unwrap();
-    let builder = match clients {
-        None => builder.with_no_client_auth(),
-        Some(clients) => {
-            let mut roots = rustls::RootCertStore::empty();
-            roots
-                .add(CertificateDer::from_pem_slice(clients.pem().as_bytes()).unwrap())
-                .unwrap();
-            let roots = Arc::new(roots);
-            let verifier =
-                rustls::server::WebPkiClientVerifier::builder_with_provider(roots, provider);
-            builder.with_client_cert_verifier(verifier.build().unwrap())
-        }
-    };
-    builder
-        .with_single_cert(
-            vec![CertificateDer::from_pem_slice(certificate.as_bytes()).unwrap()],
-            PrivateKeyDer::from_pem_slice(key.as_bytes()).unwrap(),
-        )
-        .unwrap()
-}
-
-fn https(receiver: &Receiver, tls: Tls) -> Leaf {
-    Leaf {
-        tls,
-        ..leaf(&format!("https://{}", receiver.address))
-    }
-}
+use super::{receiver::Step::*, tls::*, *};
 
 #[tokio::test]
 async fn an_own_authority_is_trusted_and_no_other() {
@@ -249,69 +161,6 @@ fn unusable_files_are_named_with_their_key() {
 }
 
 #[tokio::test]
-async fn a_configured_proxy_is_used() {
-    let proxy = Receiver::start(&[&[Read, Write(OK)]]).await;
-    let client = LeafClient::new(&Leaf {
-        proxy: Some(Url::parse(&proxy.url()).unwrap()),
-        ..leaf("http://leaf.invalid/api")
-    });
-    assert_eq!(
-        word(&send(&client.unwrap(), &post("{}")).await),
-        "answered 200 ok"
-    );
-    let wire = proxy.requests().remove(0);
-    assert!(
-        wire.starts_with("POST http://leaf.invalid/api/effects HTTP/1.1\r\n"),
-        "{wire}"
-    );
-}
-
-#[tokio::test]
-async fn a_proxy_that_makes_no_tunnel_is_unconnected() {
-    let folder = Folder::new();
-    let ca = Some(folder.file("ca.pem", &authority().pem()));
-    for answer in [
-        &b"HTTP/1.1 502 Bad Gateway\r\n\r\n"[..],
-        b"HTTP/1.1 407 Who?\r\n\r\n",
-        b"garbage",
-    ] {
-        let proxy = Receiver::start(&[&[Read, Write(answer)]]).await;
-        let url = format!("http://me:open-sesame@{}", proxy.address);
-        let client = LeafClient::new(&Leaf {
-            proxy: Some(Url::parse(&url).unwrap()),
-            tls: Tls {
-                ca: ca.clone(),
-                client: None,
-            },
-            ..leaf("https://leaf.invalid/api")
-        });
-        let auth = Auth::Bearer("s3cret".into());
-        let evidence = send_with(&client.unwrap(), &post("{}"), &auth).await;
-        assert_eq!(word(&evidence), "unconnected", "{evidence:?}");
-        assert!(
-            !format!("{evidence:?}").contains("open-sesame"),
-            "{evidence:?}"
-        );
-        let wire = proxy.requests().remove(0);
-        assert!(wire.starts_with("CONNECT leaf.invalid:443 ") && !wire.contains("s3cret"));
-    }
-}
-
-#[tokio::test]
-async fn proxy_variables_of_the_environment_are_not_read() {
-    let nobody = format!("http://{}", receiver::refusing().await);
-    let variables = ["HTTP_PROXY", "http_proxy", "ALL_PROXY", "all_proxy"];
-    let variables = variables.map(|name| (name, nobody.as_str()));
-    run_in_a_process("leaf::tests::setup::an_answer_without_a_proxy", &variables).await;
-}
-
-#[tokio::test]
-#[ignore = "run by proxy_variables_of_the_environment_are_not_read, which sets variables"]
-async fn an_answer_without_a_proxy() {
-    check(&[Read, Write(OK)], "answered 200 ok").await;
-}
-
-#[tokio::test]
 async fn a_system_without_authorities_is_an_error_that_says_so() {
     let variables = [
         ("SSL_CERT_FILE", "/nonexistent"),
@@ -333,4 +182,57 @@ fn a_client_without_authorities() {
         LeafClient::new(&leaf("http://h")).is_ok(),
         "without TLS none are needed"
     );
+}
+
+/// A folder with the files of a client, and its TLS settings.
+fn client_files(ours: &Authority, clients: &Authority) -> (Folder, Tls) {
+    let folder = Folder::new();
+    let (cert, key) = certificate(clients, "sidecar");
+    let tls = Tls {
+        ca: Some(folder.file("ca", &ours.pem())),
+        client: Some((folder.file("cert", &cert), folder.file("key", &key))),
+    };
+    (folder, tls)
+}
+
+#[tokio::test]
+async fn files_that_have_changed_are_used_once_they_are_good() {
+    let (ours, next, clients) = (authority(), authority(), authority());
+    let receiver = tls_receiver(&next, "127.0.0.1", Some(&clients)).await;
+    let (folder, tls) = client_files(&ours, &clients);
+    let client = LeafClient::new(&https(&receiver, tls)).unwrap();
+    assert!(!client.refresh().unwrap(), "nothing has changed");
+    let evidence = send(&client, &post("{}")).await;
+    assert_eq!(word(&evidence), "unconnected", "{evidence:?}");
+
+    let (cert, key) = certificate(&clients, "sidecar");
+    folder.file("ca", &next.pem());
+    folder.file("cert", &cert);
+    let refused = client.refresh().unwrap_err().to_string();
+    assert!(refused.contains("leaf.shelf.tls"), "{refused}");
+    folder.file("ca", "-----BEGIN CERT");
+    let refused = client.refresh().unwrap_err().to_string();
+    assert!(refused.contains("leaf.shelf.tls.ca"), "{refused}");
+    let evidence = send(&client, &post("{}")).await;
+    assert_eq!(word(&evidence), "unconnected", "the former ones stay");
+
+    folder.file("ca", &next.pem());
+    folder.file("key", &key);
+    assert!(client.refresh().unwrap());
+    assert!(!client.refresh().unwrap());
+    let evidence = send(&client, &post("{}")).await;
+    assert_eq!(word(&evidence), "answered 200 ok", "{evidence:?}");
+}
+
+#[tokio::test]
+async fn what_is_refused_says_what_would_be_right() {
+    let (ours, theirs) = (authority(), authority());
+    let receiver = tls_receiver(&ours, "127.0.0.1", None).await;
+    let (_folder, tls) = client_files(&theirs, &theirs);
+    let client = LeafClient::new(&https(&receiver, tls)).unwrap();
+    let evidence = format!("{:?}", send(&client, &post("{}")).await);
+    assert!(evidence.contains("(leaf.shelf.tls.ca)"), "{evidence}");
+    let client = LeafClient::new(&https(&receiver, Tls::default())).unwrap();
+    let evidence = format!("{:?}", send(&client, &post("{}")).await);
+    assert!(evidence.contains("in leaf.shelf.tls.ca"), "{evidence}");
 }

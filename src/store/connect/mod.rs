@@ -1,32 +1,43 @@
-//! How the database is reached: a connection string becomes a [`tokio_postgres::Config`] and the TLS
-//! that goes with it.
+//! How the database is reached: a connection string becomes servers, settings and TLS, and then connections.
 //!
-//! The string is written as for libpq, as a URL or as `key=value` pairs. Where this differs:
-//! - `sslmode=require` verifies chain and name, as `verify-full` does; libpq's encrypts only.
-//! - `sslmode=allow` and parameters that nothing here understands are refused by name.
+//! The string is written as for libpq, as a URL or as `key=value` pairs; what differs of TLS is said in [`ssl`].
+//! - Parameters that nothing here understands are refused by name.
 //! - Reserved characters in a user or a password have to be percent-encoded in a URL. Any other reading
 //!   would take a piece of the password for a host and show it in an error.
+//! - Nothing of libpq's environment (`PGHOST`, `PGSSLMODE`, `PGPASSFILE` …) is read.
 //!
 //! No error, `Debug` or `Display` of this module holds a password.
 
+mod open;
 mod params;
+mod servers;
+mod ssl;
 #[cfg(test)]
 mod tests;
 mod tls;
+mod verifiers;
+mod words;
 
-use std::{fmt, path::PathBuf, time::Duration};
+use std::{fmt, path::Path, sync::Arc, time::Duration};
 
 use secrecy::{ExposeSecret as _, SecretString};
-use tokio_postgres::config::{Host, SslMode, SslNegotiation, TargetSessionAttrs};
-use tokio_postgres_rustls::MakeRustlsConnect;
+use tokio_postgres::config::{ChannelBinding, LoadBalanceHosts};
 
+pub use self::open::OpenError;
+pub(crate) use self::open::{Driven, said_by_server};
 use self::{
-    params::Params,
-    tls::{Roots, Verify},
+    params::{Params, wrong},
+    servers::Server,
+    ssl::{Mode, Ssl},
+    tls::Tls,
 };
 
-/// For one address, TCP alone; what opens a connection bounds the whole.
+/// For one address: name, TCP, TLS and authentication, as `connect_timeout` of libpq.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+/// The same where there is another one to go on with. A machine that is off answers nothing at all.
+const CONNECT_TIMEOUT_OF_SEVERAL: Duration = Duration::from_secs(2);
+/// As long as all servers of a string may take together, whatever `connect_timeout` says.
+const PATIENCE_MAX: Duration = Duration::from_secs(60);
 /// A peer that vanished is noticed after idle + retries × interval = 30 s of silence; the operating
 /// system's own values take two hours.
 const KEEPALIVE_IDLE: Duration = Duration::from_secs(15);
@@ -65,14 +76,16 @@ pub enum ConnectError {
 /// How to connect, for a pool and for single connections alike.
 #[derive(Clone)]
 pub struct Connect {
-    /// For `config.connect(tls)`.
-    pub config: tokio_postgres::Config,
-    /// Also for cancel requests.
-    pub tls: MakeRustlsConnect,
+    /// All but the server, and TLS.
+    config: tokio_postgres::Config,
+    servers: Arc<[Server]>,
+    mode: Mode,
+    tls: Arc<Tls>,
+    /// As `connect_timeout` says.
+    limit: Option<Duration>,
+    shuffled: bool,
     /// What works but is probably not meant.
     pub warnings: Vec<String>,
-    /// As it was written, or what holds without it.
-    sslmode: &'static str,
 }
 
 impl fmt::Debug for Connect {
@@ -80,7 +93,8 @@ impl fmt::Debug for Connect {
         // The config leaves its password out.
         f.debug_struct("Connect")
             .field("config", &self.config)
-            .field("sslmode", &self.sslmode)
+            .field("servers", &self.servers)
+            .field("mode", &self.mode)
             .finish_non_exhaustive()
     }
 }
@@ -91,26 +105,19 @@ impl fmt::Display for Connect {
         f.write_str("postgres://")?;
         if let Some(user) = self.config.get_user() {
             f.write_str(user)?;
-            if self.config.get_password().is_some() {
+            if self.has_password() {
                 f.write_str(":[redacted]")?;
             }
             f.write_str("@")?;
         }
-        let ports = self.config.get_ports();
-        for (index, host) in self.config.get_hosts().iter().enumerate() {
+        for (index, server) in self.servers.iter().enumerate() {
             let separator = if index == 0 { "" } else { "," };
-            match host {
-                Host::Tcp(name) if name.contains(':') => write!(f, "{separator}[{name}]")?,
-                Host::Tcp(name) => write!(f, "{separator}{name}")?,
-                Host::Unix(path) => write!(f, "{separator}{}", path.display())?,
-            }
-            let port = ports.get(index).or_else(|| ports.last());
-            write!(f, ":{}", port.copied().unwrap_or(5432))?;
+            write!(f, "{separator}{server}")?;
         }
         if let Some(database) = self.config.get_dbname() {
             write!(f, "/{database}")?;
         }
-        write!(f, "?sslmode={}", self.sslmode)
+        write!(f, "?sslmode={}", self.mode.name())
     }
 }
 
@@ -121,26 +128,39 @@ impl Connect {
     ///
     /// It can't be read, names parameters that are unknown, or certificates that can't be used.
     pub fn parse(url: &SecretString) -> Result<Self, ConnectError> {
-        let mut params = Params::read(url.expose_secret())?;
-        let ssl = Ssl::take(&mut params)?;
+        // As libpq: HOME, else what the system says of the user.
+        let usual = std::env::home_dir().map(|home| home.join(".postgresql"));
+        Self::parse_with(url.expose_secret(), usual.as_deref())
+    }
+
+    /// As [`Self::parse`], with the folder of the files that nobody has to name.
+    fn parse_with(url: &str, usual: Option<&Path>) -> Result<Self, ConnectError> {
+        let mut params = Params::read(url)?;
+        let ssl = Ssl::take(&mut params, usual)?;
+        let servers = params.servers()?;
+        let shuffled = match params.take("load_balance_hosts").as_deref() {
+            None | Some("disable") => false,
+            Some("random") => true,
+            Some(_) => {
+                return Err(wrong(
+                    "load_balance_hosts",
+                    "one of disable, random is wanted",
+                ));
+            }
+        };
         let sets = |key: &str| params.get(key).is_some();
         let unset = [
             "application_name",
-            "connect_timeout",
             "tcp_user_timeout",
             "keepalives_idle",
             "keepalives_interval",
             "keepalives_retries",
-            "target_session_attrs",
         ]
         .map(|key| !sets(key));
         let mut config = params.into_config()?;
-        let [name, connect, user, idle, interval, retries, attrs] = unset;
+        let [name, user, idle, interval, retries] = unset;
         if name {
             config.application_name("leafhopper");
-        }
-        if connect {
-            config.connect_timeout(CONNECT_TIMEOUT);
         }
         if user {
             config.tcp_user_timeout(TCP_USER_TIMEOUT);
@@ -154,110 +174,42 @@ impl Connect {
         if retries {
             config.keepalives_retries(KEEPALIVE_RETRIES);
         }
-        if attrs {
-            // Of several hosts the one that takes writes is used, also after a failover.
-            config.target_session_attrs(TargetSessionAttrs::ReadWrite);
+        if shuffled {
+            config.load_balance_hosts(LoadBalanceHosts::Random);
         }
-        config.ssl_mode(ssl.mode);
-        ssl.complete(config)
-    }
-}
-
-/// What the string says about TLS, which [`tokio_postgres`] leaves to its caller.
-struct Ssl {
-    mode: SslMode,
-    verify: Verify,
-    written: &'static str,
-    roots: Roots,
-    client: Option<(PathBuf, PathBuf)>,
-}
-
-impl Ssl {
-    /// Takes the parameters of TLS out of `params`.
-    fn take(params: &mut Params) -> Result<Self, ConnectError> {
-        let wrong = |problem: &str| ConnectError::Parameter {
-            name: "sslmode".to_owned(),
-            problem: problem.to_owned(),
-        };
-        let (mode, verify, written) = match params.take("sslmode").as_deref() {
-            Some("disable") => (SslMode::Disable, Verify::Nothing, "disable"),
-            None | Some("prefer") => (SslMode::Prefer, Verify::Encrypted, "prefer"),
-            Some("require") => (SslMode::Require, Verify::ChainAndName, "require"),
-            Some("verify-full") => (SslMode::Require, Verify::ChainAndName, "verify-full"),
-            Some("verify-ca") => (SslMode::Require, Verify::Chain, "verify-ca"),
-            Some("allow") => {
-                return Err(wrong(
-                    "`allow` asks for clear text first, which nobody wants; use `prefer`, \
-                     `verify-full` or `disable`",
-                ));
-            }
-            Some(_) => {
-                return Err(wrong(
-                    "one of disable, prefer, require, verify-ca, verify-full is wanted",
-                ));
-            }
-        };
-        let roots = match params.take("sslrootcert") {
-            Some(file) if file != "system" => Roots::File(file.into()),
-            Some(_) | None => Roots::System,
-        };
-        if mode == SslMode::Prefer && roots != Roots::System {
-            return Err(ConnectError::Parameter {
-                name: "sslrootcert".to_owned(),
-                problem: "sslmode=prefer verifies nothing; use verify-full or verify-ca with it"
-                    .to_owned(),
-            });
+        let nowhere_tls = ssl.mode == Mode::Disable || servers.iter().any(Server::is_socket);
+        if config.get_channel_binding() == ChannelBinding::Require && nowhere_tls {
+            return Err(wrong(
+                "channel_binding",
+                "`require` wants TLS, and there is none with sslmode=disable or through a socket",
+            ));
         }
-        let client = match (params.take("sslcert"), params.take("sslkey")) {
-            (None, None) => None,
-            (Some(cert), Some(key)) => Some((cert.into(), key.into())),
-            (Some(_), None) | (None, Some(_)) => {
-                return Err(ConnectError::Parameter {
-                    name: "sslcert".to_owned(),
-                    problem: "`sslcert` and `sslkey` only make sense together".to_owned(),
-                });
-            }
-        };
+        let local = servers.iter().all(Server::is_local);
+        let warnings = ssl.warning().filter(|_| !local).into_iter().collect();
         Ok(Self {
-            mode,
-            verify,
-            written,
-            roots,
-            client,
+            limit: config.get_connect_timeout().copied(),
+            config,
+            servers: servers.into(),
+            mode: ssl.mode,
+            tls: Arc::new(Tls::new(ssl.files)?),
+            shuffled,
+            warnings,
         })
     }
 
-    fn complete(self, config: tokio_postgres::Config) -> Result<Connect, ConnectError> {
-        let mut warnings = Vec::new();
-        let local = config.get_hosts().iter().all(|host| match host {
-            Host::Tcp(name) => matches!(name.as_str(), "localhost" | "127.0.0.1" | "::1"),
-            Host::Unix(_) => true,
-        });
-        if self.mode == SslMode::Prefer && !local {
-            warnings.push(
-                "sslmode=prefer: a server, or somebody in between, that says it has no TLS gets \
-                 everything in clear; use verify-full"
-                    .to_owned(),
-            );
-        }
-        let direct = config.get_ssl_negotiation() == SslNegotiation::Direct;
-        let tls = tls::client_config(
-            self.verify,
-            &self.roots,
-            self.client.as_ref(),
-            direct,
-            &mut warnings,
-        )?;
-        // Without it a server that has TLS is refused, and one that has none is used in clear.
-        if self.mode == SslMode::Require && warnings.iter().any(|warning| warning == tls::NO_ROOTS)
-        {
-            return Err(ConnectError::Tls(tls::NO_ROOTS.to_owned()));
-        }
-        Ok(Connect {
-            config,
-            tls: MakeRustlsConnect::new(tls),
-            warnings,
-            sslmode: self.written,
-        })
+    /// Whether the string holds a password.
+    #[must_use]
+    pub fn has_password(&self) -> bool {
+        self.config.get_password().is_some()
+    }
+
+    /// How long opening a connection may take at most, all servers together.
+    #[must_use]
+    pub fn patience(&self) -> Duration {
+        let servers = u32::try_from(self.servers.len()).unwrap_or(u32::MAX);
+        let each = self.limit.unwrap_or(CONNECT_TIMEOUT_OF_SEVERAL);
+        let others = each.saturating_mul(servers.saturating_sub(1));
+        let last = self.limit.unwrap_or_default().max(CONNECT_TIMEOUT);
+        last.saturating_add(others).min(PATIENCE_MAX)
     }
 }

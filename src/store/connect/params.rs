@@ -3,33 +3,13 @@
 
 use std::error::Error as _;
 
-use super::ConnectError;
+use tokio_postgres::config::{ChannelBinding, TargetSessionAttrs};
+
+use super::{
+    ConnectError,
+    words::{FIXED, KNOWN, OURS, UNSUPPORTED},
+};
 use crate::suggest::closest;
-
-/// What is handed on to [`tokio_postgres`].
-const KNOWN: [&str; 18] = [
-    "user",
-    "password",
-    "dbname",
-    "options",
-    "application_name",
-    "sslnegotiation",
-    "host",
-    "hostaddr",
-    "port",
-    "connect_timeout",
-    "tcp_user_timeout",
-    "keepalives",
-    "keepalives_idle",
-    "keepalives_interval",
-    "keepalives_retries",
-    "target_session_attrs",
-    "channel_binding",
-    "load_balance_hosts",
-];
-
-/// What is handled here.
-const OURS: [&str; 4] = ["sslmode", "sslrootcert", "sslcert", "sslkey"];
 
 const RESERVED: &str = "reserved characters of a user or a password have to be percent-encoded \
  (`@` as %40, `/` as %2F, `?` as %3F, `#` as %23)";
@@ -61,6 +41,21 @@ impl Params {
         } else {
             name
         };
+        if let Some((_, values, why)) = FIXED.into_iter().find(|(known, ..)| *known == name) {
+            return match values.contains(&value.as_str()) {
+                true => Ok(self),
+                false => Err(ConnectError::Parameter {
+                    name,
+                    problem: why.to_owned(),
+                }),
+            };
+        }
+        if let Some((_, instead)) = UNSUPPORTED.into_iter().find(|(known, _)| *known == name) {
+            return Err(ConnectError::Parameter {
+                name,
+                problem: format!("is not supported; {instead}"),
+            });
+        }
         if KNOWN.contains(&name.as_str()) || OURS.contains(&name.as_str()) {
             self.0.retain(|(known, _)| *known != name);
             self.0.push((name, value));
@@ -92,29 +87,37 @@ impl Params {
         Some(self.0.remove(at).1)
     }
 
-    /// Hands them on.
+    /// Hands them on, but for the servers.
     pub(super) fn into_config(mut self) -> Result<tokio_postgres::Config, ConnectError> {
-        if self.get("host").is_none() && self.get("hostaddr").is_none() {
-            return Err(syntax("it names no host"));
-        }
-        if self.get("target_session_attrs") == Some("read-only") {
-            return Err(ConnectError::Parameter {
-                name: "target_session_attrs".to_owned(),
-                problem:
-                    "a server that is read-only is of no use; read-write (the default) or any is"
-                        .to_owned(),
-            });
-        }
+        let attrs = match self.take("target_session_attrs").as_deref() {
+            // Of several hosts the one that takes writes is used, also after a failover.
+            None | Some("read-write" | "primary") => TargetSessionAttrs::ReadWrite,
+            Some("any") => TargetSessionAttrs::Any,
+            Some("read-only" | "standby" | "prefer-standby") => {
+                return Err(wrong(
+                    "target_session_attrs",
+                    "a server that is read-only is of no use; read-write (the default) or any is",
+                ));
+            }
+            Some(_) => return Err(wrong("target_session_attrs", "read-write or any is wanted")),
+        };
+        let binding = match self.take("channel_binding").as_deref() {
+            None | Some("prefer") => ChannelBinding::Prefer,
+            Some("require") => ChannelBinding::Require,
+            Some("disable") => ChannelBinding::Disable,
+            Some(_) => {
+                return Err(wrong(
+                    "channel_binding",
+                    "one of disable, prefer, require is wanted",
+                ));
+            }
+        };
         // In milliseconds for libpq, in seconds for tokio_postgres.
         let user_timeout = match self.take("tcp_user_timeout") {
             None => None,
-            Some(text) => Some(
-                text.parse::<u64>()
-                    .map_err(|_source| ConnectError::Parameter {
-                        name: "tcp_user_timeout".to_owned(),
-                        problem: "a number of milliseconds is wanted".to_owned(),
-                    })?,
-            ),
+            Some(text) => Some(text.parse::<u64>().map_err(|_source| {
+                wrong("tcp_user_timeout", "a number of milliseconds is wanted")
+            })?),
         };
         let mut quoted = String::new();
         for (name, value) in &self.0 {
@@ -130,11 +133,19 @@ impl Params {
         if let Some(user_timeout) = user_timeout.filter(|milliseconds| *milliseconds > 0) {
             config.tcp_user_timeout(std::time::Duration::from_millis(user_timeout));
         }
+        config.target_session_attrs(attrs).channel_binding(binding);
         Ok(config)
     }
 }
 
-fn syntax(problem: &str) -> ConnectError {
+pub(super) fn wrong(name: &str, problem: impl Into<String>) -> ConnectError {
+    ConnectError::Parameter {
+        name: name.to_owned(),
+        problem: problem.into(),
+    }
+}
+
+pub(super) fn syntax(problem: &str) -> ConnectError {
     ConnectError::Syntax(problem.to_owned())
 }
 

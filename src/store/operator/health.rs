@@ -19,6 +19,9 @@ pub struct Server {
     pub read_only: bool,
     /// The role that is logged in.
     pub role: String,
+    /// The version of TLS that it speaks with whoever is at the other end of this session, which may be a pooler; `None`
+    /// is clear text.
+    pub tls: Option<String>,
 }
 
 impl Store {
@@ -44,6 +47,7 @@ impl Store {
             standby: column(OPERATION, row, "standby")?,
             read_only: column(OPERATION, row, "read_only")?,
             role: column(OPERATION, row, "role")?,
+            tls: column(OPERATION, row, "tls")?,
         })
     }
 

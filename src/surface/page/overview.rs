@@ -15,6 +15,7 @@ use super::{
     watched::{STUCK, Seen, stuck},
 };
 use crate::{
+    observe::Refused,
     present::{
         explain::{Around, explain_call},
         explain_batch::in_short,
@@ -245,7 +246,16 @@ fn banners(surface: &Surface, seen: &Seen) -> Vec<Banner> {
             Vec::new(),
         );
     }
-    if context.observer.metrics().config_reload_failed.get() > 0 {
+    if context.observer.is_refused(Refused::Files) {
+        say(
+            "doubt",
+            "Changed certificates of a leaf, or its proxy's password, were refused",
+            "The former ones stay in force. This instance's log names each fault, and so does `leafhopper check`."
+                .to_owned(),
+            Vec::new(),
+        );
+    }
+    if context.observer.is_refused(Refused::Reload) {
         say(
             "doubt",
             "The last reload of the configuration was refused",
