@@ -46,6 +46,7 @@ use tokio_util::sync::CancellationToken;
 
 pub(crate) use begun::{Begun, Predecessor};
 pub(crate) use context::{Context, Identity};
+pub(crate) use lane::Lane;
 pub(crate) use lanes::Lanes;
 
 use crate::{

@@ -56,6 +56,8 @@ async fn a_leaf_that_answers_again_gets_its_places_back_one_by_one() {
         }
     })
     .await;
+    let (_, page) = sidecar.get("/").await;
+    assert!(page.contains("1 at once here"), "{page}");
     gate.open();
     bed.app.until_all_confirmed(40).await;
     until_limit(&sidecar, 8.0).await;

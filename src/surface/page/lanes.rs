@@ -13,6 +13,7 @@ use super::{
     watched::Seen,
 };
 use crate::{
+    engine,
     present::text::age,
     store::{operator::leaves::LeafRow, stats::Count},
     surface::Surface,
@@ -44,7 +45,7 @@ pub(super) struct Lane {
     per_minute: String,
     half: String,
     most: String,
-    /// What keeps it from being sent to: `paused`, `unknown`, `not tried`, `rate limited`.
+    /// What keeps it from being sent to: `paused`, `unknown`, `not tried`, `slowed`, `rate limited`.
     signs: Vec<Sign>,
     button: Option<Button>,
     /// The numbers are this instance's own.
@@ -77,7 +78,7 @@ pub(super) fn own(surface: &Surface) -> (Vec<Lane>, Duration) {
         signs: if lane.breaker_is_open() {
             vec![sign("not tried", "bad", "its breaker is open")]
         } else {
-            Vec::new()
+            slowed(lane).into_iter().collect()
         },
         own: true,
         ..with_latency(latencies.get(&lane.name))
@@ -109,8 +110,11 @@ pub(super) fn all(surface: &Surface, seen: &Seen) -> (Vec<Lane>, usize, Duration
             (lane.failed, lane.failed_more) = failed(name);
             lane.per_minute = per_minute.map_or_else(|| "0".to_owned(), |number| rate(*number));
             let here = surface.context.lanes.get(name);
-            lane.share = here.map_or(0, |lane| lane.share());
+            lane.share = here.as_ref().map_or(0, |lane| lane.share());
             lane.signs = signs(leaf);
+            if !leaf.breaker_open {
+                lane.signs.extend(here.and_then(|lane| slowed(&lane)));
+            }
             lane.button = Some(if leaf.paused {
                 resume(name)
             } else {
@@ -190,6 +194,14 @@ fn paused(leaf: &LeafRow) -> Option<Sign> {
         format!("by {}, {}: {}", pause.actor, since.rel, pause.reason)
     });
     leaf.paused.then(|| sign("paused", "doubt", says))
+}
+
+/// This instance has cut it down, since it failed again and again.
+fn slowed(lane: &engine::Lane) -> Option<Sign> {
+    let (limit, share) = (lane.limit(), lane.share());
+    let says =
+        format!("it failed again and again: {limit} at once here, one more with each answer");
+    (limit < share).then(|| sign("slowed", "doubt", says))
 }
 
 fn signs(leaf: &LeafRow) -> Vec<Sign> {
