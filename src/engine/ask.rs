@@ -6,7 +6,7 @@ use serde_json::Value;
 use tokio::time::Instant;
 
 use super::{
-    attempt::note,
+    attempt::{note, tell_breaker},
     context::Shared,
     driver::backoff,
     entry::{stored_body, stored_headers, stored_text},
@@ -204,21 +204,13 @@ fn listen_to(context: &Shared, lane: &Lane, credential: Option<&str>, evidence: 
     note(context, lane, evidence);
     let trouble = match evidence {
         Evidence::Answered(answer) if matches!(answer.status, 401 | 407) => {
-            context.nudges.credentials.give();
             Some(Trouble::Credential)
         }
         Evidence::Answered(_) => None,
         Evidence::NotSent(NotSent::Unconnected(_)) => Some(Trouble::Connection),
         Evidence::NotSent(_) | Evidence::Unanswered(_) => return,
     };
-    if let Some(change) = lane.heard(credential.unwrap_or_default(), trouble) {
-        context.observer.emit(Observation::Breaker {
-            leaf: &lane.name,
-            open: change.open,
-            why: &change.why,
-        });
-        context.nudges.members.give();
-    }
+    tell_breaker(context, lane, credential.unwrap_or_default(), trouble);
 }
 
 type Judged = (
@@ -367,11 +359,7 @@ fn told(
             context
                 .observer
                 .emit(Observation::Adopted { about, how, weak });
-            context
-                .news
-                .results
-                .store(true, std::sync::atomic::Ordering::SeqCst);
-            context.nudges.news.give();
+            context.result_news();
         }
         state => {
             let reason = recorded.reason.as_deref();

@@ -37,9 +37,6 @@ use crate::{
     telemetry::{Exchange, Span},
 };
 
-/// A claimed call that finds no place for so long is given back: its leaf has become slow since the claim.
-const PLACE_WAIT: Duration = Duration::from_secs(1);
-
 /// Handles one call that was claimed in that term of the lease. The slot is held until the call is recorded,
 /// so that work stops instead of piling up while the database can't be reached.
 pub(super) async fn attempt(
@@ -58,44 +55,12 @@ pub(super) async fn attempt(
     if duty == Duty::ReadBody && bodies::read(&context, &lane, &mut call, &mut place).await {
         duty = call.duty(settings.leaf.settle(), leaf_undoes);
     }
-    let place = matches!(duty, Duty::Send).then_some(place);
-    let recorded = match duty {
-        // There was no room for its body.
-        Duty::ReadBody => {
-            lane.not_sent();
-            let next = not_now(&call, Duration::ZERO);
-            recorder::record(&context, Entry::not_sent(&call, next, None)).await
-        }
-        // Record first: what the leaf already confirmed is never sent again.
-        Duty::Confirmed(generation) => {
-            lane.not_sent();
-            recorder::record(
-                &context,
-                Entry::not_sent(&call, Next::Prior(generation), None),
-            )
-            .await
-        }
-        Duty::KeyConflict => {
-            lane.not_sent();
-            let flaw = "the effect of this key was confirmed for another method, path or body";
-            let next = Next::Fail(FailReason::KeyConflict);
-            recorder::record(&context, Entry::not_sent(&call, next, Some(flaw))).await
-        }
-        Duty::BeingUndone => {
-            lane.not_sent();
-            recorder::record(&context, Entry::not_sent(&call, Next::Wait(PUT_OFF), None)).await
-        }
-        Duty::Unsendable => {
-            lane.not_sent();
-            let flaw = call.request.as_ref().err().map(String::as_str);
-            let next = Next::Fail(FailReason::Unsendable);
-            recorder::record(&context, Entry::not_sent(&call, next, flaw)).await
-        }
-        Duty::Wait(time) => {
-            lane.not_sent();
-            recorder::record(&context, Entry::not_sent(&call, Next::Retry(time), None)).await
-        }
-        Duty::Send => send(&context, &lane, place, &call, term, claimed, &mut span).await,
+    let recorded = if let Some((next, flaw)) = without_sending(&call, duty) {
+        drop(place);
+        lane.not_sent();
+        recorder::record(&context, Entry::not_sent(&call, next, flaw)).await
+    } else {
+        send(&context, &lane, place, &call, term, claimed, &mut span).await
     };
     // What is not recorded stays held: released, it would be given back as never sent. The lease tells.
     if recorded != Recorded::Nothing {
@@ -107,6 +72,26 @@ pub(super) async fn attempt(
     reached("attempt", "done");
     report(&context, &call, recorded, about(&call, span.place()));
     drop(slot);
+}
+
+/// What becomes of a call that is not sent now, with what people read of it; `None` where it is to be sent.
+fn without_sending(call: &Claimed, duty: Duty) -> Option<(Next, Option<&str>)> {
+    const OTHER_REQUEST: &str =
+        "the effect of this key was confirmed for another method, path or body";
+    Some(match duty {
+        Duty::Send => return None,
+        // There was no room for its body.
+        Duty::ReadBody => (not_now(call, Duration::ZERO), None),
+        // What the leaf already confirmed is never sent again.
+        Duty::Confirmed(generation) => (Next::Prior(generation), None),
+        Duty::KeyConflict => (Next::Fail(FailReason::KeyConflict), Some(OTHER_REQUEST)),
+        Duty::BeingUndone => (Next::Wait(PUT_OFF), None),
+        Duty::Unsendable => {
+            let flaw = call.request.as_ref().err().map(String::as_str);
+            (Next::Fail(FailReason::Unsendable), flaw)
+        }
+        Duty::Wait(time) => (Next::Retry(time), None),
+    })
 }
 
 fn about<'a>(call: &'a Claimed, span: Option<&'a Trace>) -> About<'a> {
@@ -124,7 +109,7 @@ fn about<'a>(call: &'a Claimed, span: Option<&'a Trace>) -> About<'a> {
 async fn send(
     context: &Shared,
     lane: &Arc<Lane>,
-    place: Option<Place>,
+    mut place: Place,
     call: &Claimed,
     term: u64,
     claimed: BootTime,
@@ -134,14 +119,15 @@ async fn send(
     let (Ok(request), leaf) = (&call.request, &settings.leaf) else {
         return Recorded::Nothing;
     };
-    let Some(place) = its_turn(context, place).await else {
+    if !place.turn(&context.stop.claiming).await {
+        drop(place);
         lane.not_sent();
         return recorder::record(
             context,
             Entry::not_sent(call, not_now(call, Duration::ZERO), None),
         )
         .await;
-    };
+    }
     // Counted from the claim: what the database was told of when this attempt can last be alive must hold.
     let timeout = call.timeout.unwrap_or(leaf.timeout);
     let timeout = timeout.saturating_sub(claimed.elapsed());
@@ -208,13 +194,6 @@ async fn send(
             .await
         }
     }
-}
-
-/// The place, once it is a request's own.
-async fn its_turn(context: &Shared, place: Option<Place>) -> Option<Place> {
-    let mut place = place?;
-    let has_come = place.turn(PLACE_WAIT, &context.stop.claiming).await;
-    has_come.then_some(place)
 }
 
 /// For the metrics, and for the process that may come after a SIGKILL.
@@ -323,6 +302,16 @@ fn listen_to(
     if trouble.is_none() && !matches!(evidence, Evidence::Answered(_)) {
         return;
     }
+    tell_breaker(context, lane, credential, trouble);
+}
+
+/// Lets the breaker know how the leaf took the request, and tells what that changes.
+pub(super) fn tell_breaker(
+    context: &Shared,
+    lane: &Lane,
+    credential: &str,
+    trouble: Option<Trouble>,
+) {
     if trouble == Some(Trouble::Credential) {
         context.nudges.credentials.give();
     }
@@ -365,11 +354,7 @@ fn report(context: &Shared, call: &Claimed, recorded: Recorded, about: About<'_>
         Recorded::Confirmed(how) => {
             ended = how != Confirmed::Again;
             context.observer.emit(Observation::Confirmed { about, how });
-            context
-                .news
-                .results
-                .store(true, std::sync::atomic::Ordering::SeqCst);
-            context.nudges.news.give();
+            context.result_news();
         }
         Recorded::Moved(Next::Prior(_), Moved::To(_)) => {
             ended = true;

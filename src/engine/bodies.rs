@@ -14,7 +14,7 @@ use crate::{
     store::StoreError,
 };
 
-/// A call that finds no room for so long is given back, as one is that finds no place.
+/// A claimed call that finds no room for its body for so long is given back, as one that finds no place.
 const ROOM_WAIT: Duration = Duration::from_secs(1);
 
 /// Reads the body of a claimed call. `false` where it can't be had now.
@@ -24,7 +24,7 @@ pub(super) async fn read(
     call: &mut Claimed,
     place: &mut Place,
 ) -> bool {
-    if !place.turn(ROOM_WAIT, &context.stop.claiming).await {
+    if !place.turn(&context.stop.claiming).await {
         return false;
     }
     match held_and_read(context, lane, call.id).await {

@@ -351,28 +351,30 @@ impl Context {
         )
     }
 
-    /// Whether this is the database that it was.
+    /// Whether this is the database that it was, or a person has said how to go on.
     pub(crate) fn may_go_on(&self) -> bool {
         !self.database_changed.load(Ordering::SeqCst)
     }
 
     /// Whether something may be sent now.
     pub(crate) fn may_send(&self) -> bool {
-        self.lease.runs() && self.is_the_same_database()
+        self.lease.runs() && self.may_go_on()
     }
 
     /// Whether what was claimed in that term of the lease may be sent now.
     pub(crate) fn may_send_in(&self, term: u64) -> bool {
-        self.lease.runs_in(term) && self.is_the_same_database()
-    }
-
-    fn is_the_same_database(&self) -> bool {
-        !self.database_changed.load(Ordering::SeqCst)
+        self.lease.runs_in(term) && self.may_go_on()
     }
 
     /// Nothing is sent any more, until a person says how to go on.
     pub(crate) fn stop_all_sending(&self) {
         self.database_changed.store(true, Ordering::SeqCst);
+    }
+
+    /// Listeners are to be told that there are new results.
+    pub(crate) fn result_news(&self) {
+        self.news.results.store(true, Ordering::SeqCst);
+        self.nudges.news.give();
     }
 
     /// Listeners are to be told that calls failed, expired, were cancelled or parked.
@@ -403,7 +405,7 @@ impl Context {
     pub(crate) fn unready(&self) -> Option<&'static str> {
         if self.stop.claiming.is_cancelled() {
             Some("stopping")
-        } else if self.database_changed.load(Ordering::SeqCst) {
+        } else if !self.may_go_on() {
             Some(
                 "the database is not the one it was: leafhopper resume --all --as probe|resend --reason …",
             )

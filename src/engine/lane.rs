@@ -30,6 +30,9 @@ use crate::{
     store::claim::{Start, Want},
 };
 
+/// A claimed call that finds no place for so long is given back: its leaf has become slow since the claim.
+const PLACE_WAIT: Duration = Duration::from_secs(1);
+
 /// At least each eighth claimed call of a leaf is its oldest, whatever its priority.
 const AGED_EACH: u32 = 8;
 
@@ -169,7 +172,7 @@ impl Lane {
         let leaf = &settings.leaf;
         let free = state.places.free();
         let mut slots = match state.breaker.permit(now) {
-            Permit::All => self.room(&mut state.places, now),
+            Permit::All => self.worth_claiming(&mut state.places, now),
             Permit::One => free.min(1),
             Permit::None(until) => return Err(Some(until)),
         };
@@ -210,7 +213,7 @@ impl Lane {
 
     /// How many calls are worth claiming: for places that are free, and to wait for those that soon will be. As
     /// many again may wait for their record; then work stops instead of piling up.
-    fn room(&self, places: &mut Places, now: Instant) -> u32 {
+    fn worth_claiming(&self, places: &mut Places, now: Instant) -> u32 {
         let (free, ahead, queued) = (places.free(), places.ahead(now), places.queued());
         let no_memory = self.waits_for_room.load(Ordering::SeqCst) > 0;
         if no_memory || (queued > 0 && !places.runs_dry()) {
@@ -404,13 +407,13 @@ impl Place {
         }
     }
 
-    /// Waits for its turn. `false` where that did not come within `patience`, or before `stopped`.
-    pub(crate) async fn turn(&mut self, patience: Duration, stopped: &CancellationToken) -> bool {
+    /// Waits for its turn. `false` where that did not come within [`PLACE_WAIT`], or before `stopped`.
+    pub(crate) async fn turn(&mut self, stopped: &CancellationToken) -> bool {
         let Some(turn) = &mut self.turn else {
             return true;
         };
         let heard = tokio::select! {
-            heard = tokio::time::timeout(patience, &mut *turn) => heard.is_ok_and(|it| it.is_ok()),
+            heard = tokio::time::timeout(PLACE_WAIT, &mut *turn) => heard.is_ok_and(|it| it.is_ok()),
             () = stopped.cancelled() => false,
         };
         if heard {

@@ -19,7 +19,10 @@ use super::{
 };
 use crate::{
     config::Replays,
-    domain::decision::{Doubt, Policy, WayOut, is_safe, resolve},
+    domain::{
+        call::CallId,
+        decision::{Doubt, Policy, WayOut, is_safe, resolve},
+    },
     observe::{About, Observation},
     shutdown::Tasks,
     store::{
@@ -94,7 +97,7 @@ impl Prober {
         &self,
         context: &Shared,
         doubts: Vec<DoubtRow>,
-        mut places: Vec<(i64, Arc<Lane>, ProbePlace)>,
+        mut places: Vec<(CallId, Arc<Lane>, ProbePlace)>,
     ) {
         for doubt in doubts {
             let place = places.iter().position(|(id, ..)| *id == doubt.call);
@@ -121,7 +124,7 @@ fn scope(lane: &Lane) -> Scope {
 fn settle(
     context: &Shared,
     doubt: &DoubtRow,
-    places: &mut Vec<(i64, Arc<Lane>, ProbePlace)>,
+    places: &mut Vec<(CallId, Arc<Lane>, ProbePlace)>,
 ) -> Option<Settle> {
     let lane = context.lanes.get(&doubt.leaf)?;
     let settings = lane.settings();
