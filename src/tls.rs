@@ -1,6 +1,8 @@
-//! What the TLS library says, found among an error's causes.
+//! What the TLS of the database and that of leaves have in common.
 
 use std::{error::Error, io};
+
+use sha2::{Digest as _, Sha256};
 
 /// The TLS library's error, which `io::Error` hides from the chain of causes, and one `io::Error` in another.
 pub(crate) fn error_in<'error>(
@@ -20,4 +22,14 @@ pub(crate) fn error_in<'error>(
         };
     }
     None
+}
+
+/// Tells what files hold apart, without keeping a key.
+pub(crate) fn digest<'part>(parts: impl IntoIterator<Item = &'part [u8]>) -> [u8; 32] {
+    let mut hash = Sha256::new();
+    for part in parts {
+        hash.update((part.len() as u64).to_be_bytes());
+        hash.update(part);
+    }
+    hash.finalize().into()
 }

@@ -49,6 +49,7 @@ use crate::{
 
 /// As long as a name's old address may still get calls; seldom enough that new connections cost nothing.
 const AGE_MAX: Duration = Duration::from_secs(300);
+
 /// The HTTP client of one leaf: its connections, and its settings.
 pub struct LeafClient {
     http: Mutex<Http>,
@@ -156,7 +157,7 @@ impl LeafClient {
 
     /// Makes one attempt, and says what was seen.
     ///
-    /// `proofs` are the call's credential as it is now, `trace` the place in a trace that the leaf goes on from. `timeout`
+    /// `proofs` are the call's credential and signer as they are now, `trace` the place in a trace that the leaf goes on from. `timeout`
     /// is for the whole, the body included.
     /// `may_send` is asked last before the request is handed to a connection that is up: false means that
     /// nothing is sent any more.

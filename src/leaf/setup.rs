@@ -9,10 +9,12 @@ use std::{
 
 use reqwest::{Certificate, ClientBuilder, Identity, Proxy, Url, redirect};
 use secrecy::{ExposeSecret as _, SecretString};
-use sha2::{Digest as _, Sha256};
 
 use super::resolve::{Lookup, Resolver};
-use crate::config::{Http2, Leaf};
+use crate::{
+    config::{Http2, Leaf},
+    tls::digest,
+};
 
 /// Below the shortest keep-alive that is common among servers (5 s with Node and Apache), so that a kept
 /// connection is seldom used at the moment in which its server closes it: that would leave a doubt.
@@ -121,12 +123,7 @@ impl Material {
     pub(super) fn digest(&self) -> [u8; 32] {
         let password = self.proxy_password.as_ref();
         let password = password.map_or("", |password| password.expose_secret());
-        let mut hash = Sha256::new();
-        for part in [&self.ca[..], &self.cert, &self.key, password.as_bytes()] {
-            hash.update((part.len() as u64).to_be_bytes());
-            hash.update(part);
-        }
-        hash.finalize().into()
+        digest([&self.ca[..], &self.cert, &self.key, password.as_bytes()])
     }
 }
 

@@ -128,16 +128,17 @@ impl Counts {
 
 /// Where a statement begins: behind this row. Of batches the microsecond of the epoch in which it was created, and its id.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Place(i64, Uuid);
+struct Cursor(i64, Uuid);
 
 /// Before every row.
-const START: Place = Place(0, Uuid::nil());
+const START: Cursor = Cursor(0, Uuid::nil());
 
 /// Where the rows begin that an earlier sweep has kept.
 ///
-/// What lies before them need not be stepped over again: it is gone, and the entries that it left in the index can be many, for as long as an old snapshot holds them there.
+/// What lies before them need not be stepped over again: it is gone, and the entries that it left in the index can be many,
+/// for as long as an old snapshot holds them there.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Begins([Place; Kind::ALL.len()]);
+pub struct Begins([Cursor; Kind::ALL.len()]);
 
 impl Default for Begins {
     fn default() -> Self {
@@ -165,10 +166,10 @@ pub struct Sweep {
     /// The statement that is next, as an index of [`Kind::ALL`].
     kind: usize,
     /// Where that one goes on; `None` at its beginning.
-    place: Option<Place>,
+    cursor: Option<Cursor>,
     look: i32,
     begins: Begins,
-    kept: [Option<Place>; Kind::ALL.len()],
+    kept: [Option<Cursor>; Kind::ALL.len()],
 }
 
 impl Sweep {
@@ -179,7 +180,7 @@ impl Sweep {
             retention,
             prune: true,
             kind: 0,
-            place: None,
+            cursor: None,
             look: FIRST,
             begins,
             kept: [None; Kind::ALL.len()],
@@ -219,7 +220,7 @@ impl Sweep {
         let Some((kind, age)) = self.current() else {
             return Ok(Step::Over);
         };
-        let from = self.place.unwrap_or(self.begins.0[self.kind]);
+        let from = self.cursor.unwrap_or(self.begins.0[self.kind]);
         let begun = Instant::now();
         let row = match self.run(store, kind, age, from).await {
             Ok(row) => row,
@@ -234,22 +235,22 @@ impl Sweep {
         }
         let last = column::<Option<i64>>(operation, &row, "last")?;
         let last = match (last, kind) {
-            (Some(last), Kind::Batches) => Some(Place(last, column(operation, &row, "last_id")?)),
-            (last, _) => last.map(|last| Place(last, Uuid::nil())),
+            (Some(last), Kind::Batches) => Some(Cursor(last, column(operation, &row, "last_id")?)),
+            (last, _) => last.map(|last| Cursor(last, Uuid::nil())),
         };
         if self.kept[self.kind].is_none() {
             // The next sweep begins with that row, so behind a place that is before it.
             let kept = column::<Option<i64>>(operation, &row, "kept")?;
-            self.kept[self.kind] = kept.map(|kept| Place(kept - 1, Uuid::nil()));
+            self.kept[self.kind] = kept.map(|kept| Cursor(kept - 1, Uuid::nil()));
         }
         if column::<Option<bool>>(operation, &row, "more")? == Some(true) {
-            self.place = Some(last.unwrap_or(from));
+            self.cursor = Some(last.unwrap_or(from));
         } else {
             if self.kept[self.kind].is_none() {
                 self.kept[self.kind] = last;
             }
             self.kind += 1;
-            self.place = None;
+            self.cursor = None;
         }
         let took = begun.elapsed();
         if took > LONG {
@@ -276,7 +277,7 @@ impl Sweep {
         store: &Store,
         kind: Kind,
         age: Duration,
-        Place(behind, id): Place,
+        Cursor(behind, id): Cursor,
     ) -> Result<Row, StoreError> {
         // To count, a batch is looked at once, and as a whole.
         let of_a_batch = if self.prune { OF_A_BATCH } else { i32::MAX };

@@ -12,13 +12,13 @@ use rustls::{
     pki_types::{CertificateDer, CertificateRevocationListDer, PrivateKeyDer, pem::PemObject as _},
     version::{TLS12, TLS13},
 };
-use sha2::{Digest as _, Sha256};
 use tokio_postgres_rustls::MakeRustlsConnect;
 
 use super::{
     ConnectError,
     verifiers::{AnyCertificate, AnyName},
 };
+use crate::tls::digest;
 
 /// Said where the system has no certificate authorities.
 const NO_ROOTS: &str = "this system has no certificate authorities (package ca-certificates); name \
@@ -89,12 +89,7 @@ struct Contents {
 impl Contents {
     /// Tells contents apart without keeping a key.
     fn digest(&self) -> [u8; 32] {
-        let mut hash = Sha256::new();
-        for part in [&self.roots, &self.cert, &self.key, &self.crl] {
-            hash.update((part.len() as u64).to_be_bytes());
-            hash.update(part);
-        }
-        hash.finalize().into()
+        digest([&self.roots[..], &self.cert, &self.key, &self.crl])
     }
 }
 
