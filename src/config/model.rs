@@ -37,7 +37,8 @@ pub struct Database {
     pub url: SecretString,
     /// For LISTEN and migrations where `url` leads through a transaction pooler.
     pub direct_url: Option<SecretString>,
-    /// Connections that this instance opens at most (one more for LISTEN).
+    /// Connections for its work that this instance opens at most; beside them it has four: for LISTEN, for scrapes, and two for
+    /// people.
     pub pool_size: usize,
 }
 
@@ -65,7 +66,8 @@ pub struct Dispatch {
     pub shutdown_grace: Duration,
     /// After this time a call that does not move is called stuck.
     pub stuck_after: Duration,
-    /// A folder that survives a restart, for answers that could not be recorded before a stop.
+    /// A folder that outlives the process, for its successor: what was claimed and never sent, and answers that could not be
+    /// recorded before a stop.
     pub state_dir: Option<PathBuf>,
 }
 
@@ -86,9 +88,9 @@ pub struct Leaf {
     pub timeout: Duration,
     /// For the connection alone.
     pub connect_timeout: Duration,
-    /// Attempts at once, over all live instances together.
+    /// Attempts and probes at once, over all live instances together.
     pub concurrency: u32,
-    /// Attempts per second, over all live instances together.
+    /// Attempts and probes per second, over all live instances together.
     pub rate: Option<f64>,
     /// What this leaf's answers mean where they differ from the table.
     pub rules: Rules,
