@@ -14,7 +14,7 @@ help: ## Show this list
 demo: ready ## Run an app, leaves that misbehave and the sidecar against a throw-away PostgreSQL
 	cargo run --locked -- demo $(ARGS)
 
-test: ready ## Run all tests but those of storm, races and leaves, on a PostgreSQL of their own
+test: ready ## Run all tests but those of storm, races, history and leaves, on a PostgreSQL of their own
 	RUST_TEST_THREADS=$(THREADS) cargo test --locked -- $(ARGS)
 
 storm: ready ## Kill sidecars 1,000 times under 100,000 calls, with all that can go wrong (STORM_SEED, _CALLS, _KILLS)
