@@ -396,8 +396,6 @@ async fn in_time<T>(
 
 /// Without JIT: where the planner's numbers are old, compiling a statement takes longer than running it.
 ///
-/// Nothing here insists on writes: `default_transaction_read_only` is how a primary is fenced while its sessions live.
-///
 /// A plan that is kept must not rest on what its tables held when it was made: so no parameter's value, and no table
 /// that was small (PostgreSQL, chapters 20.7.1 and 20.7.4).
 fn begin(lock_wait: Duration, preparing: bool) -> String {

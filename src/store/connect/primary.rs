@@ -3,6 +3,8 @@
 //! A primary that is fenced instead of stopped goes on to answer: what was connected to it would read what is old, and
 //! fail at each write, for as long as its sessions live. The first connection that learns so ends the term for all: every
 //! pool that was made of the same connection string closes what it opened before.
+//!
+//! `default_transaction_read_only` is such a fence. So no transaction of the store insists on `READ WRITE`.
 
 use std::{
     pin::Pin,

@@ -71,8 +71,9 @@ impl Bouncer {
         (mode, options): (Mode, Options),
     ) -> Self {
         let folder = Folder::new();
-        let port = TcpListener::bind("127.0.0.1:0").unwrap();
-        let port = port.local_addr().unwrap().port();
+        let free = TcpListener::bind("127.0.0.1:0").unwrap();
+        let port = free.local_addr().unwrap().port();
+        drop(free);
         let config = config(database_url, port, sessions, (mode, options));
         let file = folder.write("pgbouncer.ini", &config);
         let mut command = Command::new(program);

@@ -5,7 +5,7 @@ The machine of the leader dies: its Patroni and its PostgreSQL are killed. Patro
 the leader's key has run out, and leafhopper goes on by itself. In the end each call is confirmed, and had one effect.
 
     apt-get install patroni etcd-server postgresql postgresql-client   # Debian 12
-    cargo build && tests/patroni/failover.py [CALLS]
+    cargo build && deploy/patroni/failover.py [CALLS]
 
 LEAFHOPPER names another program than target/debug/leafhopper. Nothing listens but on 127.0.0.1, and nothing is left.
 """
