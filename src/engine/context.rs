@@ -66,6 +66,8 @@ pub(crate) struct Nudges {
     pub(crate) claims: Nudge,
     /// A person may have resumed a leaf.
     pub(crate) look: Nudge,
+    /// It may be another database now.
+    pub(crate) origin: Nudge,
     /// There is something to tell listeners.
     pub(crate) news: Nudge,
     /// A job was begun.
@@ -267,6 +269,8 @@ impl Context {
                 failures,
                 "the database answers again after {failures} failures"
             );
+            // Until it is known to be the one that it was, a failed-over database is not claimed from.
+            self.nudges.origin.give();
         }
     }
 
