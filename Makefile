@@ -6,10 +6,9 @@ ARGS =
 # Most tests wait most of the time.
 THREADS = $(shell n=$$(nproc); echo $$((n + n / 2)))
 
-# For `make majors`.
-MAJORS = 14 15 16 17 18
+LEAST = crashes:: g01 g02 g03 g05 g06 g07 g08 g09 probes:: reasons:: untracked retention:: api:: commands
 
-.PHONY: help demo test leaves storm races failover majors history pictures bench lint build ready
+.PHONY: help demo test least leaves storm races history pictures bench lint build ready
 
 help: ## Show this list
 	@sed -n 's/^\([a-z]*\):.* ## /\1\t/p' Makefile | expand -t 8
@@ -20,21 +19,14 @@ demo: ready ## Run an app, leaves that misbehave and the sidecar against a throw
 test: ready ## Run all tests but those of storm, races, history and leaves, on a PostgreSQL of their own
 	RUST_TEST_THREADS=$(THREADS) cargo test --locked -- $(ARGS)
 
+least: ready ## Run tests of a call's whole way with sidecars that have a sidecar's rights and no other
+	LEAFHOPPER_TEST_LOGIN=sidecar RUST_TEST_THREADS=$(THREADS) cargo test --locked --test it -- $(LEAST) $(ARGS)
+
 storm: ready ## Kill sidecars 1,000 times under 100,000 calls, with all that can go wrong (STORM_SEED, _CALLS, _KILLS)
 	cargo test --locked --test it -- --ignored --nocapture storm::the_storm
 
 races: ready ## Cancel 10,000 batches at random instants over two sidecars (RACES, RACES_SEED)
 	cargo test --locked --test it -- --ignored --nocapture g08_teardown_last::races
-
-failover: ready ## Kill or fence primaries under load, one after the other (FAILOVER_ROUNDS, FAILOVER_CALLS)
-	cargo test --locked --test it -- --ignored --nocapture failover::
-
-majors: ready ## Run the tests on each major version of PostgreSQL (MAJORS="14 18" ARGS="migrations:: g03")
-	@set -e; for major in $(MAJORS); do \
-	  programs=$$(.ci/majors $$major); \
-	  echo "PostgreSQL $$major: $$programs"; \
-	  LEAFHOPPER_POSTGRES_BIN=$$programs RUST_TEST_THREADS=$(THREADS) cargo test --locked --test it -- $(ARGS); \
-	done
 
 history: ready ## Look at metrics, page and API beside 10,000,000 finished calls (HISTORY_CALLS)
 	cargo test --locked --test it -- --ignored --nocapture history::

@@ -506,7 +506,7 @@ CREATE FUNCTION leafhopper.may_run_again(call bigint) RETURNS boolean
 $$;
 
 CREATE FUNCTION leafhopper.note(action text, call_id bigint, batch_id uuid, leaf text, reason text) RETURNS void
-    LANGUAGE sql
+    LANGUAGE sql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp'
     AS $$
     INSERT INTO leafhopper.operator_action (actor, action, call_id, batch_id, leaf, reason, detail)
@@ -694,7 +694,7 @@ CREATE FUNCTION leafhopper.standing(leaf text, key text) RETURNS TABLE(generatio
 $$;
 
 CREATE FUNCTION leafhopper.take_word(leaf text, key text, status integer, body jsonb, source text) RETURNS boolean
-    LANGUAGE plpgsql
+    LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp'
     AS $$
 #variable_conflict use_column

@@ -134,11 +134,12 @@ pub async fn run(setup: Setup, env: Env<'static>) -> anyhow::Result<Ended> {
         () = reloads.until_stop(&mut signals) => {}
         () = engine.broken() => {}
         () = surface.broken() => {}
+        () = context.outgrown.cancelled() => {}
     }
 
     systemd.stopping(context.dispatch().shutdown_grace);
     tokio::select! {
-        clean = drain(&context, engine, &surface, &surface_end) => Ok(if clean { Ended::Clean } else { Ended::Doubts }),
+        ended = drain(&context, engine, &surface, &surface_end) => ended,
         () = stop_asked(&mut signals) => {
             tracing::warn!("told to stop a second time: the calls under way are left in doubt");
             Ok(Ended::AtOnce)
@@ -156,13 +157,22 @@ fn lanes(config: &Config, metrics: &Metrics) -> anyhow::Result<Lanes> {
     Ok(lanes)
 }
 
-/// Ends what is under way, within `shutdown_grace` where that is possible. `true` where nothing had to be left.
+/// Ends what is under way, within `shutdown_grace` where that is possible.
+///
+/// # Errors
+/// The schema has outgrown this program: said with the versions, as whoever starts it again is told.
 async fn drain(
     context: &Context,
     engine: Engine,
     surface: &Tasks,
     surface_end: &CancellationToken,
-) -> bool {
+) -> anyhow::Result<Ended> {
+    let outgrown = context.outgrown.is_cancelled();
+    if outgrown {
+        tracing::error!(
+            "the database's schema has gone on to where this leafhopper can't work with it: it ends"
+        );
+    }
     let grace = context.dispatch().shutdown_grace;
     let calls = context.held.len();
     tracing::info!(calls, "stopping: {calls} calls are under way");
@@ -177,7 +187,10 @@ async fn drain(
         .telemetry
         .end(left.clamp(SPANS_AT_LEAST, SPANS_AT_MOST));
     tokio::join!(answered, exported);
-    clean
+    if outgrown {
+        context.store.check_schema().await?;
+    }
+    Ok(if clean { Ended::Clean } else { Ended::Doubts })
 }
 
 fn identity() -> Identity {

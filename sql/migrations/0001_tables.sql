@@ -1,5 +1,6 @@
 -- The tables: what the app writes, and what the sidecar keeps.
--- Locks:    none that anybody waits for; all of it is new.
+-- Locks:    none on a table that was there.
+-- Reads:    none.
 -- Breaking: no.
 --
 -- Who writes what: the app writes outbox (INSERT only) and batch; the sidecar writes all else.

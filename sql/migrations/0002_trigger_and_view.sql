@@ -1,5 +1,6 @@
 -- What a row must be, what happens at an INSERT, and the view of where each call stands.
--- Locks:    none that anybody waits for; all of it is new.
+-- Locks:    ACCESS EXCLUSIVE on outbox; SHARE ROW EXCLUSIVE on batch, dispatch, result. Nobody writes them before 0003 is there.
+-- Reads:    outbox. It is empty until then.
 -- Breaking: no.
 
 INSERT INTO leafhopper.schema_version (version, name, oldest_reader) VALUES (2, 'trigger_and_view', 2);

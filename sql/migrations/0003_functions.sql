@@ -1,5 +1,6 @@
 -- The functions for transactions of apps and operators.
--- Locks:    none that anybody waits for; all of it is new.
+-- Locks:    none on a table that was there.
+-- Reads:    none.
 -- Breaking: no.
 
 INSERT INTO leafhopper.schema_version (version, name, oldest_reader) VALUES (3, 'functions', 3);
@@ -33,9 +34,10 @@ BEGIN
                           FOR UPDATE SKIP LOCKED);
 END $$;
 
--- Who acts: what a command says of itself, else the role that is logged in.
+-- Who acts: what a command says of itself, else the role that is logged in. SECURITY DEFINER, as take_word(): so an
+-- operator's role needs no right on the tables that they write.
 CREATE FUNCTION leafhopper.note(action text, call_id bigint, batch_id uuid, leaf text, reason text) RETURNS void
-LANGUAGE sql SET search_path = pg_catalog, pg_temp AS $$
+LANGUAGE sql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
     INSERT INTO leafhopper.operator_action (actor, action, call_id, batch_id, leaf, reason)
     VALUES (coalesce(nullif(current_setting('leafhopper.actor', true), ''), session_user),
             action, call_id, batch_id, leaf, reason)
@@ -44,7 +46,7 @@ $$;
 -- Somebody's word as the confirmation; false where one stood already. Either way no call of the key stays in doubt or
 -- parked.
 CREATE FUNCTION leafhopper.take_word(leaf text, key text, status integer, body jsonb, source text) RETURNS boolean
-LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 #variable_conflict use_column
 DECLARE
     owner_call bigint;

@@ -1,5 +1,6 @@
 -- Changes by hand of many calls: jobs that instances work on.
--- Locks:    none that anybody waits for; the indexes are over what people did and over batches that failed.
+-- Locks:    SHARE on batch, operator_action. For as long as reading them takes: batches are few beside calls, and what people did is little.
+-- Reads:    batch, operator_action. For their indexes.
 -- Breaking: no.
 
 INSERT INTO leafhopper.schema_version (version, name, oldest_reader) VALUES (4, 'jobs', 4);
@@ -52,7 +53,7 @@ CREATE INDEX batch_failed ON leafhopper.batch (state, created_at, id) WHERE stat
 
 -- What a job does is kept under its number.
 CREATE OR REPLACE FUNCTION leafhopper.note(action text, call_id bigint, batch_id uuid, leaf text, reason text) RETURNS void
-LANGUAGE sql SET search_path = pg_catalog, pg_temp AS $$
+LANGUAGE sql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
     INSERT INTO leafhopper.operator_action (actor, action, call_id, batch_id, leaf, reason, detail)
     VALUES (coalesce(nullif(current_setting('leafhopper.actor', true), ''), session_user),
             action, call_id, batch_id, leaf, reason,

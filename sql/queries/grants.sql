@@ -1,5 +1,5 @@
 -- The GRANT statements for an app's role; none where there is no such role.
--- Caller:      store/migrate.rs, from migrate --grant-app
+-- Caller:      store/roles.rs, from migrate --grant-app
 -- Index:       catalogue
 -- Locks:       none
 -- Repeatable:  yes

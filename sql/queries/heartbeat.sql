@@ -1,4 +1,4 @@
--- Renew this instance's lease and publish what it knows and can use.
+-- Renew this instance's lease and publish what it knows and can use; learn whether the schema has gone on without it.
 -- Caller:      store/instance.rs, from engine/heartbeat.rs
 -- Index:       instance_pkey
 -- Locks:       its own row
@@ -8,4 +8,4 @@ UPDATE leafhopper.instance
    SET heartbeat_at = clock_timestamp(), beat = beat + 1, lease = make_interval(secs => $2), leaves = $3::jsonb,
        membership = $4
  WHERE id = $1
-RETURNING beat
+RETURNING beat, (SELECT max(v.oldest_reader) FROM leafhopper.schema_version v) AS oldest_reader

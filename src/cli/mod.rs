@@ -95,7 +95,7 @@ pub struct Cli {
 pub enum Command {
     /// Send calls, until told to stop.
     Run(run::RunArgs),
-    /// Bring the database's schema to what this leafhopper needs, or grant rights to an app's role.
+    /// Bring the database's schema to what this leafhopper needs, or grant rights to it.
     Migrate(schema::MigrateArgs),
     /// Look whether the configuration, the database and the leaves are well.
     Check(check::CheckArgs),
@@ -311,6 +311,7 @@ mod tests {
             "leafhopper run --migrate",
             "leafhopper migrate --print",
             "leafhopper migrate --grant-app app --functions confirm,forget",
+            "leafhopper migrate --grant-sidecar s --grant-operator o --grant-readonly r",
             "leafhopper check --json",
             "leafhopper healthcheck",
             "leafhopper demo",

@@ -1,25 +1,37 @@
-//! `migrate`: the schema, and an app's rights to it.
+//! `migrate`: the schema, and the rights to it.
 
 use std::path::Path;
 
 use clap::Args;
 
 use super::{Exit, output::Out, settings};
-use crate::store::migrate::{self, KNOWN, MIGRATIONS};
+use crate::store::{
+    migrate::{self, KNOWN, MIGRATIONS},
+    roles::{self, GRANTABLE, Kind},
+};
 
 /// `migrate`
 #[derive(Debug, Args)]
 pub struct MigrateArgs {
     /// Print the SQL of all migrations, and do nothing. Needs no database.
-    #[arg(long, conflicts_with_all = ["grant_app", "functions"])]
+    #[arg(long, conflicts_with_all = ["grant_app", "functions", "grant_sidecar", "grant_operator", "grant_readonly"])]
     print: bool,
     /// Also grant what an app needs to this role, and no more.
     #[arg(long, value_name = "ROLE")]
     grant_app: Option<String>,
     /// With --grant-app: also grant these functions.
     #[arg(long, value_name = "NAME,…", value_delimiter = ',', requires = "grant_app",
-          value_parser = clap::builder::PossibleValuesParser::new(migrate::GRANTABLE))]
+          value_parser = clap::builder::PossibleValuesParser::new(GRANTABLE))]
     functions: Vec<String>,
+    /// Also grant what `leafhopper run` needs to this role, and no more.
+    #[arg(long, value_name = "ROLE")]
+    grant_sidecar: Option<String>,
+    /// Also grant what the commands that look and act need to this role, and no more.
+    #[arg(long, value_name = "ROLE")]
+    grant_operator: Option<String>,
+    /// Also grant what the commands that look need to this role, and no more.
+    #[arg(long, value_name = "ROLE")]
+    grant_readonly: Option<String>,
 }
 
 /// Brings the schema to what this program needs, and grants what is asked for.
@@ -54,10 +66,21 @@ pub(crate) async fn migrate(
     if applied.is_empty() {
         writeln!(out.out, "the schema is at version {KNOWN} already")?;
     }
+    let mut grants = Vec::new();
     if let Some(role) = &args.grant_app {
-        for grant in migrate::grant_app(&connect, role, &args.functions).await? {
-            writeln!(out.out, "{grant};")?;
+        grants.extend(roles::grant_app(&connect, role, &args.functions).await?);
+    }
+    for (kind, role) in [
+        (Kind::Sidecar, &args.grant_sidecar),
+        (Kind::Operator, &args.grant_operator),
+        (Kind::ReadOnly, &args.grant_readonly),
+    ] {
+        if let Some(role) = role {
+            grants.extend(roles::grant(&connect, kind, role).await?);
         }
+    }
+    for grant in grants {
+        writeln!(out.out, "{grant};")?;
     }
     Ok(Exit::Done)
 }

@@ -12,6 +12,7 @@ use tokio::{
     sync::{Semaphore, mpsc},
     time::Instant,
 };
+use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
 use super::{
@@ -66,8 +67,6 @@ pub(crate) struct Nudges {
     pub(crate) claims: Nudge,
     /// A person may have resumed a leaf.
     pub(crate) look: Nudge,
-    /// It may be another database now.
-    pub(crate) origin: Nudge,
     /// There is something to tell listeners.
     pub(crate) news: Nudge,
     /// A job was begun.
@@ -140,6 +139,8 @@ pub(crate) struct Context {
     pub(crate) last_beat: AtomicI64,
     /// The database was found changed; nothing is sent.
     pub(crate) database_changed: AtomicBool,
+    /// The schema has gone on to where this program can't work with it.
+    pub(crate) outgrown: CancellationToken,
     /// The last round of claiming went through.
     pub(crate) claims_work: AtomicBool,
     /// The last group was recorded.
@@ -187,6 +188,7 @@ impl Context {
             dead: Mutex::default(),
             last_beat: AtomicI64::new(0),
             database_changed: AtomicBool::new(false),
+            outgrown: CancellationToken::new(),
             claims_work: AtomicBool::new(false),
             records_work: AtomicBool::new(true),
             begun: None,
@@ -269,8 +271,6 @@ impl Context {
                 failures,
                 "the database answers again after {failures} failures"
             );
-            // Until it is known to be the one that it was, a failed-over database is not claimed from.
-            self.nudges.origin.give();
         }
     }
 

@@ -9,11 +9,14 @@ use super::{
     context::Shared,
     driver::{self, More, Pass},
 };
-use crate::{observe::Observation, shutdown::Tasks, store::StoreError};
+use crate::{
+    observe::Observation,
+    shutdown::{Nudge, Tasks},
+    store::StoreError,
+};
 
 pub(super) fn spawn(tasks: &Tasks, context: &Shared, until: &CancellationToken) {
-    let nudge = context.nudges.origin.clone();
-    driver::spawn(tasks, context, Guardian::default(), nudge, until);
+    driver::spawn(tasks, context, Guardian::default(), Nudge::default(), until);
 }
 
 /// How often it asks whether all have looked, after a failover.

@@ -25,7 +25,11 @@ use super::{
 use crate::{
     observe::Observation,
     shutdown::Tasks,
-    store::{StoreError, instance::Member},
+    store::{
+        StoreError,
+        instance::Member,
+        migrate::{KNOWN, MigrateError},
+    },
 };
 
 /// So often in one lease it is renewed.
@@ -61,8 +65,9 @@ impl Pass for Heartbeat {
         let renewed = self.renew(context).await;
         match &renewed {
             Ok(()) => context.observer.emit(Observation::Renewed),
-            Err(_) => {
+            Err(error) => {
                 context.observer.emit(Observation::RenewalFailed);
+                look_at_schema(context, error).await;
                 // Only an unbroken row of looks says that somebody else does not renew.
                 self.seen.clear();
             }
@@ -100,6 +105,10 @@ impl Heartbeat {
             .store
             .heartbeat(id, dispatch.lease, &leaves, &self.membership)
             .await?;
+        if beat.is_some_and(|beat| beat.oldest_reader > KNOWN) {
+            context.outgrown.cancel();
+        }
+        let beat = beat.map(|beat| beat.number);
         if beat.is_none() && context.stop.claiming.is_cancelled() {
             // It takes its leave; what it has under way is recorded without a row.
             context.lease.lost();
@@ -264,6 +273,15 @@ impl Heartbeat {
             return More::Now;
         }
         More::Later
+    }
+}
+
+/// A statement that the server does not understand any more (PostgreSQL, appendix A: class 42): the schema may have gone
+/// on without this program.
+async fn look_at_schema(context: &Shared, error: &StoreError) {
+    let not_understood = error.code().is_some_and(|it| it.code().starts_with("42"));
+    if not_understood && let Err(MigrateError::Newer { .. }) = context.store.check_schema().await {
+        context.outgrown.cancel();
     }
 }
 

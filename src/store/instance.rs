@@ -24,6 +24,15 @@ pub struct Member {
     pub leaves: BTreeSet<String>,
 }
 
+/// What a renewal tells.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Beat {
+    /// Grows with each renewal.
+    pub number: i64,
+    /// The oldest program that can work with the schema as it is now.
+    pub oldest_reader: i32,
+}
+
 impl Store {
     /// Writes this instance's row, with the beat after `last_beat`; nothing where it is there already.
     ///
@@ -63,7 +72,7 @@ impl Store {
         lease: Duration,
         leaves: &str,
         membership: &str,
-    ) -> Result<Option<i64>, StoreError> {
+    ) -> Result<Option<Beat>, StoreError> {
         const OPERATION: &str = "renew the lease";
         let rows = self
             .write(
@@ -79,7 +88,12 @@ impl Store {
             )
             .await?;
         rows.first()
-            .map(|row| column(OPERATION, row, "beat"))
+            .map(|row| {
+                Ok(Beat {
+                    number: column(OPERATION, row, "beat")?,
+                    oldest_reader: column(OPERATION, row, "oldest_reader")?,
+                })
+            })
             .transpose()
     }
 

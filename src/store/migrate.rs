@@ -1,8 +1,12 @@
 //! The schema's migrations: embedded, forward only, each in a transaction of its own, safe when raced.
 
-use tokio_postgres::Client;
+use std::time::Duration;
+
+use tokio::time::Instant;
+use tokio_postgres::{Client, error::SqlState};
 
 use super::{Store, StoreError, column, connect::Connect};
+use crate::domain::schedule::Schedule;
 
 /// A step of the schema.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -43,13 +47,25 @@ const SCHEMA_EXISTS: &str = include_str!("../../sql/queries/schema_exists.sql");
 const SCHEMA_VERSION: &str = include_str!("../../sql/queries/schema_version.sql");
 
 /// The schema that this program is written for.
-pub const KNOWN: i32 = 4;
+pub const KNOWN: i32 = MIGRATIONS[MIGRATIONS.len() - 1].version;
 
 /// One at a time over all processes: an advisory lock of the transaction, which a pooler can't strand.
 const LOCK: &str = "SELECT pg_advisory_xact_lock(hashtext('leafhopper.migrate'))";
 
-/// No migration waits for a lock that producers would then wait behind for longer than this.
-const LOCK_WAIT: &str = "SET LOCAL lock_timeout = '3s'";
+/// Whoever comes behind a migration that waits for a lock waits with it, producers too. So it waits for a moment, gives up
+/// all that it holds, lets them pass, and tries again.
+const LOCK_WAIT: &str = "SET LOCAL lock_timeout = '250ms'";
+
+/// Between two tries.
+const PAUSES: Schedule = Schedule {
+    initial: Duration::from_millis(500),
+    max: Duration::from_secs(5),
+    multiplier: 1.5,
+    jitter: 0.3,
+};
+
+/// A transaction that is open for longer than this has to end by itself, or by somebody's hand.
+const PATIENCE: Duration = Duration::from_secs(300);
 
 /// Why the schema could not be brought to where this program needs it.
 #[derive(Debug, thiserror::Error)]
@@ -75,92 +91,84 @@ pub enum MigrateError {
     #[error("there is no role \"{0}\" in this cluster: create it first (CREATE ROLE … LOGIN)")]
     NoRole(String),
     /// There is no such function to grant.
-    #[error("there is no function \"{0}\" to grant: one of {GRANTABLE:?}")]
+    #[error("there is no function \"{0}\" to grant: one of {GRANTABLE:?}", GRANTABLE = super::roles::GRANTABLE)]
     NoFunction(String),
     /// The database did not do it.
     #[error(transparent)]
     Store(#[from] StoreError),
 }
 
-/// The functions of the contract that an app's role can be granted.
-pub const GRANTABLE: &[&str] = &[
-    "confirm",
-    "forget",
-    "cancel",
-    "resolve_not_executed",
-    "retry",
-    "cancel_batch",
-    "seal",
-    "waive",
-];
-
 /// Applies what is missing; gives the applied migrations, none where all were there.
 ///
 /// # Errors
 /// The schema is newer than this program, or a statement failed; then that migration left nothing behind.
 pub async fn migrate(connect: &Connect) -> Result<Vec<&'static Migration>, MigrateError> {
-    let client = open(connect).await?;
-    let mut applied = Vec::new();
-    loop {
-        run(&client, "begin a migration", "BEGIN").await?;
-        run(&client, "wait for other migrations", LOCK).await?;
-        run(&client, "bound the wait for locks", LOCK_WAIT).await?;
-        let found = version(&client).await?;
-        if found > KNOWN {
-            return Err(MigrateError::Newer { found });
-        }
-        let Some(next) = MIGRATIONS
-            .iter()
-            .find(|migration| migration.version > found)
-        else {
-            run(&client, "end the migrations", "COMMIT").await?;
-            return Ok(applied);
-        };
-        run(&client, "apply a migration", next.sql).await?;
-        run(&client, "commit a migration", "COMMIT").await?;
-        applied.push(next);
-    }
+    apply(connect, MIGRATIONS).await
 }
 
-/// Grants to `role` exactly what an app needs, and the named functions.
+/// Applies what is missing of `migrations`, which are all that there are.
 ///
 /// # Errors
-/// There is no such role or function, or a statement failed; then nothing was granted.
-pub async fn grant_app(
+/// The schema is newer than the last of them, or a statement failed; then that migration left nothing behind.
+pub async fn apply<'a>(
     connect: &Connect,
-    role: &str,
-    functions: &[String],
-) -> Result<Vec<String>, MigrateError> {
-    if let Some(unknown) = functions
-        .iter()
-        .find(|name| !GRANTABLE.contains(&name.as_str()))
-    {
-        return Err(MigrateError::NoFunction(unknown.clone()));
-    }
+    migrations: &'a [Migration],
+) -> Result<Vec<&'a Migration>, MigrateError> {
     let client = open(connect).await?;
-    let rows = client
-        .query_typed(
-            include_str!("../../sql/queries/grants.sql"),
-            &[
-                (&role, tokio_postgres::types::Type::TEXT),
-                (&functions, tokio_postgres::types::Type::TEXT_ARRAY),
-            ],
-        )
-        .await
-        .map_err(|error| StoreError::statement("list the grants", error))?;
-    if rows.is_empty() {
-        return Err(MigrateError::NoRole(role.to_owned()));
+    let mut applied = Vec::new();
+    let begun = Instant::now();
+    let mut failures = 0;
+    loop {
+        match step(&client, migrations).await {
+            Ok(None) => return Ok(applied),
+            Ok(Some(migration)) => {
+                applied.push(migration);
+                failures = 0;
+            }
+            Err(MigrateError::Store(error))
+                if is_in_the_way(&error) && begun.elapsed() < PATIENCE =>
+            {
+                run(&client, "take a migration back", "ROLLBACK").await?;
+                failures += 1;
+                tracing::warn!("a lock is in the way of a migration, which tries again: {error}");
+                tokio::time::sleep(PAUSES.delay(failures, None)).await;
+            }
+            Err(error) => return Err(error),
+        }
     }
-    let grants: Vec<String> = rows
-        .iter()
-        .map(|row| column("list the grants", row, "statement"))
-        .collect::<Result<_, _>>()?;
-    // Several statements in one message are one transaction (PostgreSQL, chapter 55.2.2.1).
-    run(&client, "grant", &grants.join("; ")).await?;
-    Ok(grants)
 }
 
-async fn open(connect: &Connect) -> Result<Client, StoreError> {
+/// Applies the next one that is missing, where there is one.
+async fn step<'a>(
+    client: &Client,
+    migrations: &'a [Migration],
+) -> Result<Option<&'a Migration>, MigrateError> {
+    run(client, "begin a migration", "BEGIN").await?;
+    run(client, "wait for other migrations", LOCK).await?;
+    run(client, "bound the wait for locks", LOCK_WAIT).await?;
+    let found = version(client).await?;
+    if migrations.last().is_some_and(|last| found > last.version) {
+        return Err(MigrateError::Newer { found });
+    }
+    let next = migrations
+        .iter()
+        .find(|migration| migration.version > found);
+    if let Some(next) = next {
+        run(client, "apply a migration", next.sql).await?;
+    }
+    run(client, "commit a migration", "COMMIT").await?;
+    Ok(next)
+}
+
+/// Somebody holds a lock that it needs, or needs one that it holds.
+fn is_in_the_way(error: &StoreError) -> bool {
+    error.code().is_some_and(|code| {
+        *code == SqlState::LOCK_NOT_AVAILABLE || *code == SqlState::T_R_DEADLOCK_DETECTED
+    })
+}
+
+/// A connection of its own for schema work.
+pub(super) async fn open(connect: &Connect) -> Result<Client, StoreError> {
     const OPERATION: &str = "connect to migrate";
     let opened = connect.open_patiently(None).await;
     let (client, connection) =
@@ -173,7 +181,11 @@ async fn open(connect: &Connect) -> Result<Client, StoreError> {
     Ok(client)
 }
 
-async fn run(client: &Client, operation: &'static str, sql: &str) -> Result<(), StoreError> {
+pub(super) async fn run(
+    client: &Client,
+    operation: &'static str,
+    sql: &str,
+) -> Result<(), StoreError> {
     client
         .batch_execute(sql)
         .await

@@ -25,6 +25,7 @@ pub mod probe;
 pub mod prune;
 pub mod record;
 mod refusal;
+pub mod roles;
 pub mod stats;
 pub mod sweep;
 pub mod teardown;
@@ -37,10 +38,9 @@ use tokio_postgres::{Client, Row, Statement, error::SqlState};
 pub use error::StoreError;
 pub(crate) use pool::Param;
 
+use crate::{domain::trace::Trace, step::reached};
 use connect::Connect;
 use pool::{Connection, Object, Pool};
-
-use crate::{domain::trace::Trace, step::reached};
 
 /// The target that logs, at `debug`, the parameters of prepared statements: bodies, and what rows hold of secrets.
 pub(crate) const SAYS_PARAMETERS: &str = "tokio_postgres::query";
@@ -136,7 +136,7 @@ impl Session {
     /// The pool hears of every error: one of a statement's name ends the use of names.
     fn heeded(&self, operation: &'static str, error: tokio_postgres::Error) -> StoreError {
         if let Some(pool) = self.client.as_ref().and_then(Object::pool) {
-            pool.manager().heed(&error, self.connection());
+            pool.manager().heed(&error);
         }
         StoreError::statement(operation, error)
     }
@@ -405,7 +405,7 @@ fn begin(lock_wait: Duration, preparing: bool) -> String {
         ""
     };
     format!(
-        "BEGIN ISOLATION LEVEL READ COMMITTED; SET LOCAL synchronous_commit = on; SET LOCAL jit = off; \
+        "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE; SET LOCAL synchronous_commit = on; SET LOCAL jit = off; \
          SET LOCAL lock_timeout = {}; SET LOCAL statement_timeout = {}; \
          SET LOCAL idle_in_transaction_session_timeout = {}{kept}",
         lock_wait.as_millis(),

@@ -6,6 +6,7 @@ use crate::harness::{
     Bed,
     app::{Call, call},
     leaf::{Leaf, Reply},
+    wait::until,
 };
 
 fn thing(key: &str) -> Call {
@@ -58,6 +59,9 @@ async fn a_path_that_could_lead_elsewhere_is_not_sent_and_its_neighbours_are() {
         "/..;/admin".to_owned(),
         "/\\..\\admin".to_owned(),
         format!("//{authority}/x"),
+        format!("///{authority}/x"),
+        format!("//me@{authority}/x"),
+        format!("/%2e%2E/%2F{authority}"),
         format!("/\\{authority}/x"),
         format!("\\\\{authority}\\x"),
         format!("@{authority}/x"),
@@ -85,7 +89,7 @@ async fn a_path_that_could_lead_elsewhere_is_not_sent_and_its_neighbours_are() {
         bed.app.until_state(id, "confirmed").await;
     }
     let requests = bed.leaf.all_requests();
-    assert_eq!(requests.len(), 24);
+    assert_eq!(requests.len(), 27);
     let base = "/api/v1/things";
     assert!(
         requests.iter().all(|request| request.path == base),
@@ -200,6 +204,88 @@ async fn a_base_path_is_kept_and_a_path_goes_as_it_is() {
         .map(|request| request.path)
         .collect();
     assert_eq!(sent, expected);
+}
+
+/// What undoes an effect is a template of the row's, over what the leaf has answered: neither leads elsewhere.
+#[tokio::test]
+async fn a_compensation_that_could_lead_elsewhere_is_not_sent() {
+    let bed = Bed::new().await;
+    let elsewhere = Leaf::start().await;
+    let authority = elsewhere.url();
+    let authority = authority.trim_start_matches("http://");
+    let answer = json!({ "host": authority, "up": "..", "url": elsewhere.url(), "at": format!("@{authority}") });
+    bed.leaf.on("/things").answers(Reply::json(201, &answer));
+    let base = format!("{}/api", bed.leaf.url());
+    let config = bed.config("").leaf("based", &base, "");
+    bed.leaf
+        .on("/api/things")
+        .answers(Reply::json(201, &answer));
+    let _sidecar = config.start().await;
+    let is_parked = [
+        format!("//{authority}/x"),
+        format!("/\\{authority}/x"),
+        "//{{ result.body.host }}/x".to_owned(),
+        "/{{ result.body.up }}/admin".to_owned(),
+        "/%2e%2e/admin".to_owned(),
+        "/x\r\nHost: {{ result.body.host }}".to_owned(),
+    ];
+    let stays_here = [
+        (
+            "/{{ result.body.url }}",
+            format!("/api/http%3A%2F%2F{}", authority.replace(':', "%3A")),
+        ),
+        (
+            "/x{{ result.body.at }}",
+            format!("/api/x%40{}", authority.replace(':', "%3A")),
+        ),
+    ];
+    let paths: Vec<&str> = is_parked
+        .iter()
+        .map(String::as_str)
+        .chain(stays_here.iter().map(|(path, _)| *path))
+        .collect();
+    let mut undone = Vec::new();
+    for path in paths {
+        let batch = uuid::Uuid::new_v4();
+        let compensate = json!({ "method": "DELETE", "path": path });
+        let row = call("based")
+            .key(path)
+            .batch(batch)
+            .set("compensate", compensate);
+        let unsealed =
+            format!("INSERT INTO leafhopper.batch (id, sealed) VALUES ('{batch}', false)");
+        bed.app.execute(&unsealed).await;
+        let id = bed.app.insert(row).await;
+        bed.app.until_state(id, "confirmed").await;
+        bed.app
+            .execute(&format!("SELECT leafhopper.cancel_batch('{batch}', 'r')"))
+            .await;
+        undone.push(id);
+    }
+    for (n, id) in undone.iter().enumerate() {
+        let ended = until(&format!("what undoes call {id} has ended or is parked"), async || {
+            let row = format!("SELECT state, reason FROM leafhopper.call WHERE undoes = {id} AND (finished_at IS NOT NULL OR state = 'parked')");
+            bed.app.rows(&row).await.pop().ok_or(())
+        })
+        .await;
+        let expected = if n < is_parked.len() {
+            json!({ "state": "parked", "reason": "template" })
+        } else {
+            json!({ "state": "confirmed", "reason": null })
+        };
+        assert_eq!(ended, expected, "call {id}");
+    }
+    let deletes = bed
+        .leaf
+        .all_requests()
+        .into_iter()
+        .filter(|it| it.method == "DELETE");
+    let mut sent: Vec<String> = deletes.map(|it| it.path).collect();
+    sent.sort();
+    let mut expected: Vec<String> = stays_here.into_iter().map(|(_, path)| path).collect();
+    expected.sort();
+    assert_eq!(sent, expected);
+    assert!(elsewhere.all_requests().is_empty());
 }
 
 #[tokio::test]

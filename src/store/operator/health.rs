@@ -50,22 +50,4 @@ impl Store {
             tls: column(OPERATION, row, "tls")?,
         })
     }
-
-    /// The rights that the role lacks for what a sidecar does, as a GRANT would name them.
-    ///
-    /// # Errors
-    /// The database did not answer, or the schema is not there.
-    pub async fn missing_rights(&self) -> Result<Vec<String>, StoreError> {
-        const OPERATION: &str = "look at the role's rights";
-        let rows = self
-            .query(
-                OPERATION,
-                include_str!("../../../sql/queries/rights.sql"),
-                &[],
-            )
-            .await?;
-        rows.iter()
-            .map(|row| column(OPERATION, row, "missing"))
-            .collect()
-    }
 }

@@ -23,6 +23,9 @@ use super::checks;
 /// The name of every database of a test starts with this; the process id follows.
 const PREFIX: &str = "leafhopper_test_";
 
+/// Of the roles that tests log in as.
+pub(crate) const ROLE_PASSWORD: &str = "known-to-tests";
+
 /// PostgreSQL cuts longer names.
 const NAME_BYTES_MAX: usize = 63;
 
@@ -77,6 +80,12 @@ impl Database {
             name,
             migrated: false,
         }
+    }
+
+    /// The connection string of a login that may do what a sidecar needs, and nothing else.
+    pub(crate) fn sidecar_url(&self) -> String {
+        assert!(self.migrated, "only the template grants it something");
+        as_role(&self.url, &sidecar_role())
     }
 
     /// A superuser's connection.
@@ -144,6 +153,19 @@ pub(crate) async fn template<F: Future<Output = ()>>(
     name
 }
 
+/// The same place for another login of the tests.
+pub(crate) fn as_role(url: &str, role: &str) -> String {
+    let mut url = reqwest::Url::parse(url).unwrap();
+    url.set_username(role).unwrap();
+    url.set_password(Some(ROLE_PASSWORD)).unwrap();
+    url.into()
+}
+
+/// A role belongs to the whole server: this one to this process.
+fn sidecar_role() -> String {
+    own_name("sidecar")
+}
+
 /// How a cluster for tests is started.
 pub(crate) fn options(durability: Durability) -> Options {
     let named = std::env::var_os("LEAFHOPPER_POSTGRES_BIN").map(PathBuf::from);
@@ -157,12 +179,16 @@ pub(crate) fn options(durability: Durability) -> Options {
     }
 }
 
-/// `leafhopper migrate`, as a user runs it.
+/// `leafhopper migrate --grant-sidecar`, as a user runs it.
 async fn migrate(url: String) {
+    let role = sidecar_role();
+    let create = format!("CREATE ROLE \"{role}\" LOGIN PASSWORD '{ROLE_PASSWORD}'");
+    server().await.execute(&create).await;
     let config = std::env::temp_dir().join(own_name("migrate.toml"));
     std::fs::write(&config, format!("[database]\nurl = {url:?}\n")).unwrap();
     let mut command = Command::new(env!("CARGO_BIN_EXE_leafhopper"));
-    command.arg("migrate").arg("--config").arg(&config);
+    command.args(["migrate", "--grant-sidecar", &role]);
+    command.arg("--config").arg(&config);
     let output = tokio::task::spawn_blocking(move || command.output())
         .await
         .unwrap()
@@ -209,16 +235,29 @@ impl Server {
             .unwrap_or_else(|e| panic!("{sql}: {e:?}"));
     }
 
-    /// Drops the databases of test processes that are gone.
+    /// Drops the databases of test processes that are gone, then their roles.
     async fn sweep(&self) {
         let client = connect(&self.url("postgres")).await;
-        let named = format!("SELECT datname::text FROM pg_database WHERE datname LIKE '{PREFIX}%'");
-        for row in client.query(&named, &[]).await.unwrap() {
-            let name: &str = row.get(0);
-            let owner = name.trim_start_matches(PREFIX).split('_').next().unwrap();
-            if !Path::new("/proc").join(owner).exists() {
-                let drop = format!("DROP DATABASE IF EXISTS \"{name}\" WITH (FORCE)");
-                client.batch_execute(&drop).await.unwrap();
+        for (list, drop) in [
+            (
+                "SELECT datname::text FROM pg_database WHERE datname",
+                "DATABASE",
+            ),
+            ("SELECT rolname::text FROM pg_roles WHERE rolname", "ROLE"),
+        ] {
+            let named = format!("{list} LIKE '{PREFIX}%'");
+            for row in client.query(&named, &[]).await.unwrap() {
+                let name: &str = row.get(0);
+                let owner = name.trim_start_matches(PREFIX).split('_').next().unwrap();
+                if !Path::new("/proc").join(owner).exists() {
+                    let force = if drop == "DATABASE" {
+                        " WITH (FORCE)"
+                    } else {
+                        ""
+                    };
+                    let drop = format!("DROP {drop} IF EXISTS \"{name}\"{force}");
+                    client.batch_execute(&drop).await.unwrap();
+                }
             }
         }
     }

@@ -44,13 +44,26 @@ impl Bed {
 
     /// A configuration that knows the leaf as `leaf`, with these lines in its table.
     pub(crate) fn config(&self, lines: &str) -> Config {
-        Config::new(&self.database.url).leaf("leaf", &self.leaf.url(), lines)
+        Config::new(&self.sidecars_url()).leaf("leaf", &self.leaf.url(), lines)
+    }
+
+    /// The same for a sidecar whose login may do what a sidecar needs, and nothing else.
+    pub(crate) fn least_config(&self, lines: &str) -> Config {
+        Config::new(&self.database.sidecar_url()).leaf("leaf", &self.leaf.url(), lines)
+    }
+
+    /// `LEAFHOPPER_TEST_LOGIN=sidecar` has every sidecar of a bed run with that login.
+    fn sidecars_url(&self) -> String {
+        match std::env::var("LEAFHOPPER_TEST_LOGIN").as_deref() {
+            Ok("sidecar") => self.database.sidecar_url(),
+            _ => self.database.url.clone(),
+        }
     }
 
     /// The same for a sidecar whose way to the database can be cut.
     pub(crate) async fn behind_a_proxy(&self, lines: &str) -> (Proxy, Config) {
         let way = Proxy::in_front_of(&self.database.url).await;
-        let config = Config::new(&way.url(&self.database.url));
+        let config = Config::new(&way.url(&self.sidecars_url()));
         (way, config.leaf("leaf", &self.leaf.url(), lines))
     }
 

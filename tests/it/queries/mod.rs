@@ -21,7 +21,7 @@ use crate::{
 
 const INSTANCE: &str = "00000000-0000-0000-0000-00000000000a";
 
-fn queries(folder: &str) -> Vec<(String, String)> {
+pub(crate) fn queries(folder: &str) -> Vec<(String, String)> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join(folder);
     let mut queries: Vec<_> = std::fs::read_dir(folder)
         .unwrap()
@@ -42,7 +42,7 @@ fn query(name: &str) -> String {
 }
 
 /// The types of a statement's parameters, as its header lists them: `$1 int8[] call ids   $2 text …`.
-fn parameters_of(sql: &str) -> Vec<&str> {
+pub(crate) fn parameters_of(sql: &str) -> Vec<&str> {
     let header = sql.lines().take_while(|line| line.starts_with("--"));
     let words: Vec<&str> = header.flat_map(str::split_whitespace).collect();
     let mut types = Vec::new();
@@ -80,7 +80,7 @@ async fn every_statement_prepares_and_says_what_it_is_for() {
 }
 
 /// Twenty thousand calls of each kind, and a history of forty thousand; then what the planner knows.
-async fn fill(app: &App) {
+pub(crate) async fn fill(app: &App) {
     app.execute(&format!(
         "INSERT INTO leafhopper.instance (id, name, lease) VALUES ('{INSTANCE}', 'i', '1 hour'); \
          SET session_replication_role = replica; \
