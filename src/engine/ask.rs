@@ -10,7 +10,8 @@ use super::{
     context::Shared,
     driver::backoff,
     entry::{stored_body, stored_headers, stored_text},
-    lane::{Lane, ProbePlace},
+    lane::Lane,
+    probe_place::ProbePlace,
 };
 use crate::{
     config::{Leaf, Probe, duration_of},

@@ -10,7 +10,7 @@ use std::{
 };
 
 use tokio::{
-    sync::{OwnedSemaphorePermit, Semaphore, oneshot},
+    sync::{Semaphore, oneshot},
     time::Instant,
 };
 use tokio_util::sync::CancellationToken;
@@ -19,6 +19,7 @@ use super::{
     breaker::{Breaker, Change, Kept, Permit},
     context::Nudges,
     places::Places,
+    probe_place::ProbePlace,
     ramp::Fares,
     rate::Bucket,
 };
@@ -251,13 +252,15 @@ impl Lane {
         let rated = settings.leaf.rate.is_some();
         if !room || (rated && state.bucket.available(now) <= state.reserved) {
             // A breaker keeps both back, and a call must not wait for a probe that can't go either.
-            let may_go = !matches!(state.breaker.permit(now), Permit::None(_));
-            state.places.keep_for_probe(may_go);
+            let kept_back = matches!(state.breaker.permit(now), Permit::None(_))
+                || state.breaker.blocked(now).iter().any(|it| it == credential);
+            if !kept_back {
+                state.places.keep_for_probe();
+            }
             return None;
         }
         let timeout = settings.leaf.timeout;
         if state.breaker.admit(credential, now, timeout).is_err() {
-            state.places.keep_for_probe(false);
             return None;
         }
         if rated {
@@ -265,11 +268,20 @@ impl Lane {
         }
         state.places.enter_as_probe();
         drop(state);
-        Some(ProbePlace {
-            _turn: turn,
-            _place: Place::new(self, nudges, true, None),
-            next: large.then(|| nudges.doubt.clone()),
-        })
+        let place = Place::new(self, nudges, true, None);
+        Some(ProbePlace::new(turn, place, nudges))
+    }
+
+    /// All that is in doubt was looked at: a place is kept for a probe only while one waits for it.
+    pub(crate) fn looked_at_doubts(&self, nudges: &Nudges) {
+        if self.state().places.looked_at_doubts() && self.has_backlog() {
+            nudges.slot.give();
+        }
+    }
+
+    /// Whether a probe waits for a place.
+    pub(crate) fn probe_waits(&self) -> bool {
+        self.state().places.probe_waits()
     }
 
     /// A round of claiming is over. Says whether a probe waits for a place.
@@ -360,22 +372,6 @@ impl Drop for Slot {
         self.lane.claimed.fetch_sub(1, Ordering::SeqCst);
         if self.lane.has_backlog() && self.lane.state().places.runs_dry() {
             self.freed.give();
-        }
-    }
-}
-
-/// A probe's place, and its turn where it is for a large call.
-#[derive(Debug)]
-pub(crate) struct ProbePlace {
-    _turn: Option<OwnedSemaphorePermit>,
-    _place: Place,
-    next: Option<Nudge>,
-}
-
-impl Drop for ProbePlace {
-    fn drop(&mut self) {
-        if let Some(next) = &self.next {
-            next.give();
         }
     }
 }

@@ -109,10 +109,12 @@ impl Lookout {
 
 fn tell(context: &Shared, seen: &Seen) {
     let nudges = &context.nudges;
+    // What waits for a place can be over.
+    let probe_waits = context.lanes.all().iter().any(|lane| lane.probe_waits());
     let told = [
         // One in doubt may be sent again.
         (seen.work || seen.doubts, &nudges.work),
-        (seen.doubts, &nudges.doubt),
+        (seen.doubts || probe_waits, &nudges.doubt),
         (seen.ends, &nudges.end),
         (seen.held, &nudges.order),
         (seen.batches, &nudges.batch),

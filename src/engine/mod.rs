@@ -31,6 +31,7 @@ mod lookout;
 mod marks;
 mod notifier;
 mod places;
+mod probe_place;
 mod prober;
 mod promoter;
 mod ramp;

@@ -32,6 +32,8 @@ pub(super) struct Places {
     probes: u32,
     /// A call in doubt found no place for its probe: calls leave one.
     probe_waits: bool,
+    /// That was since the last look at what is in doubt.
+    found_none: bool,
     /// The last place was taken by a probe.
     probed_last: bool,
     queue: VecDeque<oneshot::Sender<()>>,
@@ -129,9 +131,18 @@ impl Places {
     }
 
     /// A probe found no place, for the time being.
-    pub(super) fn keep_for_probe(&mut self, wanted: bool) {
-        self.probe_waits = wanted;
+    pub(super) fn keep_for_probe(&mut self) {
+        self.probe_waits = true;
+        self.found_none = true;
+    }
+
+    /// All that is in doubt was looked at. What waited before and did not ask for a place this time is over, without a
+    /// probe or by another instance's. `true` where no place is kept any more.
+    pub(super) fn looked_at_doubts(&mut self) -> bool {
+        let kept = self.probe_waits;
+        self.probe_waits = std::mem::take(&mut self.found_none);
         self.let_in();
+        kept && !self.probe_waits
     }
 
     pub(super) fn enter_as_probe(&mut self) {
@@ -262,7 +273,7 @@ mod tests {
         assert!(places.enter().is_none() && places.enter().is_none());
         let mut waits = places.enter().unwrap();
         assert!(!places.has_room_for_probe(true));
-        places.keep_for_probe(true);
+        places.keep_for_probe();
         places.leave(false);
         assert!(waits.try_recv().is_err(), "it is kept for the probe");
         assert!(places.has_room_for_probe(true));
@@ -272,15 +283,27 @@ mod tests {
     }
 
     #[test]
+    fn a_place_is_kept_for_no_longer_than_a_probe_waits() {
+        let mut places = places(1);
+        assert!(places.enter().is_none());
+        places.keep_for_probe();
+        assert!(!places.looked_at_doubts(), "it waits");
+        places.leave(false);
+        let mut waits = places.enter().unwrap();
+        assert!(places.looked_at_doubts(), "nobody has asked for it again");
+        assert!(waits.try_recv().is_ok());
+    }
+
+    #[test]
     fn a_single_place_is_taken_in_turns() {
         let mut places = places(1);
         assert!(places.enter().is_none());
         let mut waits = places.enter().unwrap();
-        places.keep_for_probe(true);
+        places.keep_for_probe();
         places.leave(false);
         assert!(waits.try_recv().is_err() && places.has_room_for_probe(true));
         places.enter_as_probe();
-        places.keep_for_probe(true);
+        places.keep_for_probe();
         places.leave(true);
         assert!(waits.try_recv().is_ok(), "now it is the call's turn");
     }

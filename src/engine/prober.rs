@@ -15,7 +15,8 @@ use super::{
     ask::ask,
     context::Shared,
     driver::{self, More, Pass},
-    lane::{Lane, ProbePlace},
+    lane::Lane,
+    probe_place::ProbePlace,
 };
 use crate::{
     config::Replays,
@@ -72,6 +73,9 @@ impl Pass for Prober {
             .iter()
             .filter_map(|doubt| Some((doubt, settle(context, doubt, &mut places)?)))
             .collect();
+        for lane in context.lanes.all() {
+            lane.looked_at_doubts(&context.nudges);
+        }
         if decided.is_empty() {
             return Ok(More::Later);
         }

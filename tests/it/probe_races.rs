@@ -6,9 +6,9 @@ use serde_json::json;
 
 use crate::harness::{
     Bed,
-    app::keyed,
+    app::{call, keyed},
     leaf::{Gate, Reply},
-    wait::until_within,
+    wait::{holds_for, until_within},
 };
 
 #[tokio::test]
@@ -98,4 +98,40 @@ async fn a_probe_of_a_row_that_could_take_all_memory_parks_its_call() {
     let id = bed.app.insert(keyed("leaf", "k").set("probe", probe)).await;
     let call = bed.app.until_state(id, "parked").await;
     assert_eq!(call["reason"], "template");
+}
+
+#[tokio::test]
+async fn a_doubt_that_is_over_before_there_is_a_place_to_ask_about_it_keeps_none() {
+    let bed = Bed::new().await;
+    let gate = Gate::closed();
+    bed.leaf.on("/things").does_nothing().resets();
+    bed.leaf
+        .on("/x")
+        .waits_before_the_answer(&gate)
+        .answers(201);
+    let _sidecar = bed
+        .config("concurrency = 1\nretry = { initial = \"1h\", max = \"1h\" }")
+        .toml("[leaf.leaf.probe]\npath = \"/effects/{{ call.key }}\"\nsettle = \"0s\"")
+        .start()
+        .await;
+    let id = bed.app.insert(keyed("leaf", "k")).await;
+    bed.app.until_state(id, "in_doubt").await;
+    bed.app.insert(call("leaf").path("/x")).await;
+    gate.until_arrived(1).await;
+    // Its turn comes while the only place is taken.
+    bed.app
+        .execute("UPDATE leafhopper.dispatch SET due_at = now() WHERE state = 'in_doubt'")
+        .await;
+    let asked = async || match bed.leaf.all_requests().len() {
+        2 => Ok(()),
+        other => Err(other),
+    };
+    holds_for(Duration::from_millis(500), "nothing is asked", asked).await;
+    bed.app
+        .execute("SELECT leafhopper.confirm('leaf', 'k', 201::int, NULL)")
+        .await;
+    bed.app.until_state(id, "confirmed").await;
+    gate.open();
+    let next = bed.app.insert(call("leaf").path("/x")).await;
+    bed.app.until_state(next, "confirmed").await;
 }
