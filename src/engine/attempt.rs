@@ -16,7 +16,7 @@ use super::{
     context::Shared,
     dispatcher::PUT_OFF,
     entry::Entry,
-    lane::{Lane, Place, Settings, Slot},
+    lane::{self, Lane, Place, Settings, Slot},
     lease::BootTime,
     ramp::Fares,
     recorder::{self, Recorded},
@@ -52,7 +52,10 @@ pub(super) async fn attempt(
     let leaf_undoes = settings.leaf.compensate.is_some();
     let mut span = Span::default();
     let mut duty = call.duty(settings.leaf.settle(), leaf_undoes);
-    if duty == Duty::ReadBody && bodies::read(&context, &lane, &mut call, &mut place).await {
+    let patience = lane::patience(call.timeout.unwrap_or(settings.leaf.timeout));
+    if duty == Duty::ReadBody
+        && bodies::read(&context, &lane, &mut call, &mut place, patience).await
+    {
         duty = call.duty(settings.leaf.settle(), leaf_undoes);
     }
     let recorded = if let Some((next, flaw)) = without_sending(&call, duty) {
@@ -119,7 +122,9 @@ async fn send(
     let (Ok(request), leaf) = (&call.request, &settings.leaf) else {
         return Recorded::Nothing;
     };
-    if !place.turn(&context.stop.claiming).await {
+    let timeout = call.timeout.unwrap_or(leaf.timeout);
+    let patience = lane::patience(timeout);
+    if !place.turn(patience, &context.stop.claiming).await {
         drop(place);
         lane.not_sent();
         return recorder::record(
@@ -129,7 +134,6 @@ async fn send(
         .await;
     }
     // Counted from the claim: what the database was told of when this attempt can last be alive must hold.
-    let timeout = call.timeout.unwrap_or(leaf.timeout);
     let timeout = timeout.saturating_sub(claimed.elapsed());
     let credential = request.credential.as_deref().unwrap_or_default();
     let proofs = leaf.secrets.proofs_for(request.credential.as_deref());

@@ -14,20 +14,19 @@ use crate::{
     store::StoreError,
 };
 
-/// A claimed call that finds no room for its body for so long is given back, as one that finds no place.
-const ROOM_WAIT: Duration = Duration::from_secs(1);
-
-/// Reads the body of a claimed call. `false` where it can't be had now.
+/// Reads the body of a claimed call. `false` where it can't be had now: one that finds no room within `patience` is given
+/// back, as one that finds no place.
 pub(super) async fn read(
     context: &Shared,
     lane: &Lane,
     call: &mut Claimed,
     place: &mut Place,
+    patience: Duration,
 ) -> bool {
-    if !place.turn(&context.stop.claiming).await {
+    if !place.turn(patience, &context.stop.claiming).await {
         return false;
     }
-    match held_and_read(context, lane, call.id).await {
+    match held_and_read(context, lane, call.id, patience).await {
         Ok(Some(body)) => {
             call.read(body);
             true
@@ -44,6 +43,7 @@ async fn held_and_read(
     context: &Shared,
     lane: &Lane,
     call: CallId,
+    patience: Duration,
 ) -> Result<Option<Option<Bytes>>, StoreError> {
     let size = size(context, call).await?;
     let settings = lane.settings();
@@ -51,7 +51,7 @@ async fn held_and_read(
     // While one waits, no more are claimed.
     let waits = Waits::of(lane, &context.nudges);
     let held = tokio::select! {
-        held = tokio::time::timeout(ROOM_WAIT, room) => held.ok(),
+        held = tokio::time::timeout(patience, room) => held.ok(),
         () = context.stop.claiming.cancelled() => None,
     };
     drop(waits);

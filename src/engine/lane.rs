@@ -34,6 +34,9 @@ use crate::{
 /// A claimed call that finds no place for so long is given back: its leaf has become slow since the claim.
 const PLACE_WAIT: Duration = Duration::from_secs(1);
 
+/// Nor is more than this part of its time spent on that wait, nor on the one for room: what is left is the request's.
+const WAIT_PART: u32 = 4;
+
 /// At least each eighth claimed call of a leaf is its oldest, whatever its priority.
 const AGED_EACH: u32 = 8;
 
@@ -350,6 +353,11 @@ impl Lane {
     }
 }
 
+/// How long a claimed call with this time limit waits for its place, and for room for its body.
+pub(super) fn patience(timeout: Duration) -> Duration {
+    PLACE_WAIT.min(timeout / WAIT_PART)
+}
+
 /// A claimed call, until it is recorded. Given back when dropped, so a panic costs nothing.
 #[derive(Debug)]
 pub(crate) struct Slot {
@@ -403,13 +411,13 @@ impl Place {
         }
     }
 
-    /// Waits for its turn. `false` where that did not come within [`PLACE_WAIT`], or before `stopped`.
-    pub(crate) async fn turn(&mut self, stopped: &CancellationToken) -> bool {
+    /// Waits for its turn. `false` where that did not come within `patience`, or before `stopped`.
+    pub(crate) async fn turn(&mut self, patience: Duration, stopped: &CancellationToken) -> bool {
         let Some(turn) = &mut self.turn else {
             return true;
         };
         let heard = tokio::select! {
-            heard = tokio::time::timeout(PLACE_WAIT, &mut *turn) => heard.is_ok_and(|it| it.is_ok()),
+            heard = tokio::time::timeout(patience, &mut *turn) => heard.is_ok_and(|it| it.is_ok()),
             () = stopped.cancelled() => false,
         };
         if heard {

@@ -210,3 +210,25 @@ async fn a_call_that_is_never_due_can_be_looked_at() {
     let output = sidecar.command(&["cancel", &id, "--reason", "never"]).await;
     assert!(output.status.success(), "{output:#?}");
 }
+
+#[tokio::test]
+async fn a_call_with_a_large_body_is_not_sent_with_what_the_wait_for_room_left_of_its_time() {
+    let bed = Bed::new().await;
+    bed.leaf
+        .always()
+        .takes(Duration::from_millis(600))
+        .answers(201);
+    let lines = "concurrency = 2\nbody_memory = \"1MiB\"\ntimeout = \"1s\"\nin_doubt = \"park\"";
+    let _sidecar = bed.sidecar(lines).await;
+    // Of text that can't be compressed, and together too large for the leaf's memory.
+    bed.app
+        .execute(
+            "INSERT INTO leafhopper.outbox (leaf, path, body)
+             SELECT 'leaf', '/things', to_jsonb(b.body)
+               FROM generate_series(1, 2) AS c,
+                    (SELECT string_agg(md5(n::text), '') AS body FROM generate_series(1, 20000) AS n) AS b",
+        )
+        .await;
+    bed.app.until_all_confirmed(2).await;
+    assert_eq!(bed.leaf.all_requests().len(), 2, "each was sent once");
+}
