@@ -4,11 +4,14 @@
 -- Locks:       none; the decision names what it saw
 -- Repeatable:  yes
 -- $1 text[] leaves   $2 int4 at most so many of each   $3 float8[] timeout, s   $4 float8[] window, s, or NULL
--- $5 int4 what is stored in more bytes is large
+-- $5 int4 what is stored in more bytes is large, or has eight times as many
 SELECT d.call_id, d.leaf, o.method, d.tries, d.attempts, d.crashes, o.max_attempts,
        coalesce(u.probe, o.probe) IS NOT NULL AS has_probe, o.compensate IS NOT NULL AS compensated,
        greatest(pg_column_size(o.body), pg_column_size(o.body_raw),
-                pg_column_size(u.body), pg_column_size(u.body_raw)) > $5 AS large,
+                pg_column_size(u.body), pg_column_size(u.body_raw)) > $5
+       OR greatest(octet_length(o.body_raw), octet_length(u.body_raw),
+                   CASE WHEN pg_column_size(o.body) <= $5 THEN octet_length(o.body::text) END,
+                   CASE WHEN pg_column_size(u.body) <= $5 THEN octet_length(u.body::text) END) > $5 * 8 AS large,
        d.exists_said, d.probes, d.credential, d.batch_id, d.undoes IS NOT NULL AS compensates,
        o.meta ->> 'traceparent' AS traceparent, o.meta ->> 'tracestate' AS tracestate,
        EXISTS (SELECT FROM leafhopper.leaf_control c WHERE c.leaf = d.leaf AND c.paused) AS paused,

@@ -6,12 +6,13 @@
 -- Locks:       none
 -- Repeatable:  yes
 -- $1 text[] leaves that replay what they have refused; the calls are those that the statement before it has named
--- A body that is larger as it is stored than $2 int4 bytes stays where it is until it is its turn.
+-- A body that is larger as it is stored than $2 int4 bytes, or than eight times as many as it is sent, stays where it is until
+-- it is its turn.
 SELECT o.id, o.key, o.method, o.path, o.headers::text, o.credential,
        CASE WHEN o.body IS NULL THEN o.content_type ELSE 'application/json' END AS content_type,
-       CASE WHEN pg_column_size(o.body) <= $2 THEN o.body::text END AS body,
-       CASE WHEN pg_column_size(o.body_raw) <= $2 THEN o.body_raw END AS body_raw,
-       coalesce(pg_column_size(o.body), pg_column_size(o.body_raw)) > $2 AS body_is_apart,
+       CASE WHEN NOT b.is_apart THEN b.text END AS body,
+       CASE WHEN NOT b.is_apart THEN o.body_raw END AS body_raw,
+       b.is_apart AS body_is_apart,
        o.max_attempts, date_part('epoch', o.timeout) AS timeout,
        -- Said no to this key so often: what comes after that goes with another header value.
        CASE WHEN o.leaf = ANY ($1::text[])
@@ -28,6 +29,11 @@ SELECT o.id, o.key, o.method, o.path, o.headers::text, o.credential,
             ORDER BY c.generation DESC LIMIT 1))) END AS since_alive
   FROM unnest(current_setting('leafhopper.claimed', true)::int8[]) AS c (id)
   JOIN leafhopper.outbox o ON o.id = c.id
+  -- OFFSET 0 keeps it from being made twice.
+ CROSS JOIN LATERAL (
+      SELECT t.text, coalesce(pg_column_size(o.body) > $2 OR octet_length(t.text) > $2 * 8,
+                              pg_column_size(o.body_raw) > $2 OR octet_length(o.body_raw) > $2 * 8) AS is_apart
+        FROM (SELECT CASE WHEN pg_column_size(o.body) <= $2 THEN o.body::text END AS text OFFSET 0) t OFFSET 0) b
   -- A compensation is asked about by the probe of what it undoes.
   LEFT JOIN leafhopper.outbox u ON u.id = o.undoes
   LEFT JOIN LATERAL (

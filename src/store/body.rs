@@ -6,8 +6,8 @@ use tokio_postgres::types::Type;
 use super::{Store, StoreError, column};
 use crate::domain::call::CallId;
 
-/// A body that takes more bytes than these as it is stored (compressed, perhaps) is not read with its call, but when there
-/// is room for it.
+/// A body that takes more bytes than these as it is stored, or than eight times as many as it is sent (it may be stored
+/// compressed), is not read with its call, but when there is room for it.
 pub(super) const LARGE: i32 = 8192;
 
 impl Store {

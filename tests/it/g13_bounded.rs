@@ -21,7 +21,7 @@ use crate::harness::{
     app::call,
     leaf::Leaf,
     sidecar::Config,
-    wait::{service_time, until, until_within},
+    wait::{fault_lasts, service_time, until, until_within},
 };
 
 const MEBIBYTE: u64 = 1024 * 1024;
@@ -271,4 +271,43 @@ async fn a_backlog_of_fifty_thousand_and_a_leaf_that_hangs_do_not_fill_the_memor
     bed.app.until_state(last, "confirmed").await;
     let grown = sidecar.peak_memory() - before;
     assert!(grown < 24 * MEBIBYTE, "it grew by {} MiB", grown / MEBIBYTE);
+}
+
+#[tokio::test]
+async fn bodies_that_are_small_only_as_they_are_stored_keep_to_it_too() {
+    let bed = Bed::new().await;
+    let kiln = Leaf::start().await;
+    kiln.always().hangs();
+    let lines = "concurrency = 200\nbody_memory = \"8MiB\"";
+    let sidecar = bed
+        .config("")
+        .leaf("kiln", &kiln.url(), lines)
+        .start()
+        .await;
+    let first = bed.app.insert(call("leaf")).await;
+    bed.app.until_state(first, "confirmed").await;
+    let before = sidecar.peak_memory();
+    bed.app
+        .execute(
+            "INSERT INTO leafhopper.outbox (leaf, path, body)
+             SELECT 'kiln', '/x', b.body
+               FROM (SELECT to_jsonb(repeat('x', 600000)) AS body OFFSET 0) AS b, generate_series(1, 200)",
+        )
+        .await;
+    let stored = bed
+        .app
+        .rows("SELECT max(pg_column_size(body)) AS bytes FROM leafhopper.outbox")
+        .await;
+    assert!(stored[0]["bytes"].as_i64() < Some(8192), "{stored:?}");
+    until(
+        "as many are sent as there is room for",
+        async || match kiln.all_requests().len() {
+            0..8 => Err(kiln.all_requests().len()),
+            _ => Ok(()),
+        },
+    )
+    .await;
+    fault_lasts(Duration::from_secs(1)).await;
+    let grown = sidecar.peak_memory() - before;
+    assert!(grown < 60 * MEBIBYTE, "it grew by {} MiB", grown / MEBIBYTE);
 }
