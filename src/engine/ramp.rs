@@ -31,7 +31,8 @@ impl Ramp {
                 self.places = self
                     .places
                     .map(|places| places.saturating_add(1))
-                    .filter(|places| *places < share);
+                    // Without a share, as after a gap in the lease, nothing shows how it would fare with more.
+                    .filter(|places| *places < share || share == 0);
                 false
             }
             Fares::Ill => {
@@ -121,5 +122,7 @@ mod tests {
         }
         assert_eq!(ramp.of(8), 1);
         assert_eq!(ramp.of(0), 0, "a share of none stays none");
+        ramp.note(Fares::Well, 0);
+        assert_eq!(ramp.of(8), 2, "and forgets nothing");
     }
 }
