@@ -6,9 +6,12 @@ ARGS =
 # Most tests wait most of the time.
 THREADS = $(shell n=$$(nproc); echo $$((n + n / 2)))
 
+# For `make majors`.
+MAJORS = 14 15 16 17 18
+
 LEAST = crashes:: g01 g02 g03 g05 g06 g07 g08 g09 probes:: reasons:: untracked retention:: api:: commands
 
-.PHONY: help demo test least leaves storm races history pictures bench lint build ready
+.PHONY: help demo test least leaves storm races failover majors history pictures bench lint build ready
 
 help: ## Show this list
 	@sed -n 's/^\([a-z]*\):.* ## /\1\t/p' Makefile | expand -t 8
@@ -27,6 +30,16 @@ storm: ready ## Kill sidecars 1,000 times under 100,000 calls, with all that can
 
 races: ready ## Cancel 10,000 batches at random instants over two sidecars (RACES, RACES_SEED)
 	cargo test --locked --test it -- --ignored --nocapture g08_teardown_last::races
+
+failover: ready ## Kill or fence primaries under load, one after the other (FAILOVER_ROUNDS, FAILOVER_CALLS)
+	cargo test --locked --test it -- --ignored --nocapture failover::
+
+majors: ready ## Run the tests on each major version of PostgreSQL (MAJORS="14 18" ARGS="migrations:: g03")
+	@set -e; for major in $(MAJORS); do \
+	  programs=$$(.ci/majors $$major); \
+	  echo "PostgreSQL $$major: $$programs"; \
+	  LEAFHOPPER_POSTGRES_BIN=$$programs RUST_TEST_THREADS=$(THREADS) cargo test --locked --test it -- $(ARGS); \
+	done
 
 history: ready ## Look at metrics, page and API beside 10,000,000 finished calls (HISTORY_CALLS)
 	cargo test --locked --test it -- --ignored --nocapture history::

@@ -10,6 +10,8 @@
 --
 -- Announce, commit, look: what cancels or closes a batch is committed before the look that settles it begins, so a call
 -- that could still be claimed is seen by that look, and a call that it does not see is claimed under the announcement.
+--
+-- OFFSET 0 keeps each EXISTS a look-up: PostgreSQL 18 else hashes all of the table, whatever enable_seqscan says.
 WITH named AS MATERIALIZED (
     SELECT u.id, b.id IS NOT NULL AS has_row, coalesce(b.state, 'open') AS state, coalesce(b.sealed, true) AS sealed,
            coalesce(b.allow_failures, false) AS allow_failures, b.idle_since, b.last_phase_at, b.finished_at
@@ -20,12 +22,14 @@ WITH named AS MATERIALIZED (
 ),
 seen AS MATERIALIZED (
     SELECT n.*,
-           EXISTS (SELECT FROM leafhopper.outbox o WHERE o.batch_id = n.id) AS has_calls,
-           EXISTS (SELECT FROM leafhopper.dispatch d WHERE d.batch_id = n.id AND d.run_when = 'ready') AS ready_lives,
+           EXISTS (SELECT FROM leafhopper.outbox o WHERE o.batch_id = n.id OFFSET 0) AS has_calls,
+           EXISTS (SELECT FROM leafhopper.dispatch d WHERE d.batch_id = n.id AND d.run_when = 'ready' OFFSET 0)
+               AS ready_lives,
            EXISTS (SELECT FROM leafhopper.dispatch d
-                    WHERE d.batch_id = n.id AND d.run_when IN ('batch_succeeded', 'batch_failed')) AS phase_lives,
-           EXISTS (SELECT FROM leafhopper.dispatch d WHERE d.batch_id = n.id AND d.run_when = 'batch_settled') AS last_lives,
-           EXISTS (SELECT FROM leafhopper.finished f WHERE f.batch_id = n.id AND f.fails_batch) AS failed,
+                    WHERE d.batch_id = n.id AND d.run_when IN ('batch_succeeded', 'batch_failed') OFFSET 0) AS phase_lives,
+           EXISTS (SELECT FROM leafhopper.dispatch d WHERE d.batch_id = n.id AND d.run_when = 'batch_settled' OFFSET 0)
+               AS last_lives,
+           EXISTS (SELECT FROM leafhopper.finished f WHERE f.batch_id = n.id AND f.fails_batch OFFSET 0) AS failed,
            n.state = 'closing' AND n.allow_failures AND EXISTS (
                SELECT FROM leafhopper.finished f JOIN leafhopper.outbox o ON o.id = f.call_id
                 WHERE f.batch_id = n.id AND f.state <> 'confirmed' AND o.run_when = 'ready') AS has_failures,

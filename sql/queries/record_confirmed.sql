@@ -18,13 +18,16 @@ WITH input AS MATERIALIZED (
 seen AS MATERIALIZED (
     SELECT d.call_id FROM leafhopper.dispatch d WHERE d.call_id IN (SELECT i.call_id FROM input i)
 ),
--- Recorded before, by a commit whose reply was lost. That is no second confirmation.
+-- Recorded before, by a commit whose reply was lost. That is no second confirmation. OFFSET 0 keeps each EXISTS a look-up:
+-- PostgreSQL 18 else hashes all of the table, whatever enable_seqscan says.
 known AS MATERIALIZED (
     SELECT i.call_id, i.attempt FROM input i
      WHERE EXISTS (SELECT FROM leafhopper.result r
-                    WHERE r.leaf = i.leaf AND r.key = i.key AND r.call_id = i.call_id AND r.attempt = i.attempt)
+                    WHERE r.leaf = i.leaf AND r.key = i.key AND r.call_id = i.call_id AND r.attempt = i.attempt
+                   OFFSET 0)
         OR EXISTS (SELECT FROM leafhopper.attempt a
-                    WHERE a.call_id = i.call_id AND a.attempt = i.attempt AND a.class = 'confirmed_again')
+                    WHERE a.call_id = i.call_id AND a.attempt = i.attempt AND a.class = 'confirmed_again'
+                   OFFSET 0)
 ),
 -- Whatever state it is in: a confirmation of a call that is not final is never dropped.
 own AS MATERIALIZED (

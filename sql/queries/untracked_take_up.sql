@@ -10,7 +10,7 @@
 -- two windows are looked at in each pass: the newest rows, where untracked ones appear, and one of a walk through
 -- the rest, which takes a day for 10 million rows and finds what was inserted while no sidecar ran. A window
 -- that finds something is followed by the next one at once.
--- OFFSET 0 keeps each NOT EXISTS a look-up: as joins, the planner reads a whole table while it is not huge.
+-- OFFSET 0 keeps each NOT EXISTS, and the row itself, a look-up: as joins, the planner reads a whole table while it is not huge.
 -- Rows that a logical subscription copies here are another database's to send.
 -- $1 int8 below this id   $2 int8 and below that one, or NULL   $3 int4 so many rows of each
 WITH looked AS MATERIALIZED (
@@ -38,7 +38,8 @@ taken_up AS (
            CASE WHEN o.run_when <> 'ready' THEN 'batch' WHEN o.ordering_key IS NOT NULL THEN 'arrived' END,
            CASE WHEN o.not_before > clock_timestamp() THEN o.not_before END,
            clock_timestamp()
-      FROM (SELECT DISTINCT u.id FROM untracked u) u JOIN leafhopper.outbox o USING (id)
+      FROM (SELECT DISTINCT u.id FROM untracked u) u
+     CROSS JOIN LATERAL (SELECT x.* FROM leafhopper.outbox x WHERE x.id = u.id OFFSET 0) o
     RETURNING call_id, batch_id
 ),
 marked AS (

@@ -6,6 +6,7 @@ use std::path::Path;
 
 use clap::Args;
 use serde::Serialize;
+use uuid::Uuid;
 
 use super::{
     Exit,
@@ -15,7 +16,7 @@ use super::{
 use crate::{
     config::{Config, ConfigError, Database, Leaf},
     present::text::clean,
-    store::{Store, operator::health::OLDEST_SERVER},
+    store::{Store, operator::health::OLDEST_SERVER, wakeup::Listener},
 };
 
 /// `check`
@@ -217,6 +218,36 @@ async fn look_at_database(database: &Database, findings: &mut Findings) {
     }
     rights(&store, findings).await;
     identity(&store, findings).await;
+    notifications(database, &store, findings).await;
+}
+
+/// Without them calls are found by polling.
+async fn notifications(database: &Database, store: &Store, findings: &mut Findings) {
+    let heard = async {
+        let direct = settings::direct(database)?;
+        let (mut listener, driver) = Listener::connect(&direct, Uuid::new_v4()).await?;
+        tokio::select! {
+            heard = listener.subscribe(store) => Ok::<_, anyhow::Error>(heard?),
+            () = driver => anyhow::bail!("the connection that listens broke"),
+        }
+    };
+    let (status, message) = match (heard.await, &database.direct_url) {
+        (Ok(true), _) => (Status::Ok, "arrive".to_owned()),
+        (Ok(false), None) => (
+            Status::Warn,
+            "do not arrive, as behind a transaction pooler: calls are found by polling alone, within \
+             poll_interval; database.direct_url mends it"
+                .to_owned(),
+        ),
+        (Ok(false), Some(_)) => (
+            Status::Warn,
+            "do not arrive: database.direct_url leads through a transaction pooler, or to another database than \
+             database.url"
+                .to_owned(),
+        ),
+        (Err(error), _) => (Status::Fail, format!("{error:#}")),
+    };
+    findings.add("database", "notifications", status, message);
 }
 
 async fn rights(store: &Store, findings: &mut Findings) {

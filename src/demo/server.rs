@@ -140,7 +140,11 @@ fn says_ready(data: &Path, pid: u32) -> bool {
     let is_its_own = lines
         .next()
         .is_some_and(|line| line.trim() == pid.to_string());
-    is_its_own && lines.nth(6).is_some_and(|line| line.trim() == "ready")
+    // A standby that takes connections says so in another way (miscadmin.h).
+    is_its_own
+        && lines
+            .nth(6)
+            .is_some_and(|line| ["ready", "standby"].contains(&line.trim()))
 }
 
 fn log_since(folder: &Path, begin: u64) -> String {

@@ -67,6 +67,8 @@ pub(crate) struct Nudges {
     pub(crate) claims: Nudge,
     /// A person may have resumed a leaf.
     pub(crate) look: Nudge,
+    /// It may be another database now.
+    pub(crate) origin: Nudge,
     /// There is something to tell listeners.
     pub(crate) news: Nudge,
     /// A job was begun.
@@ -263,14 +265,13 @@ impl Context {
     pub(crate) fn worked(&self) {
         let failures = self.failing.swap(0, Ordering::Relaxed);
         if failures > 0 {
-            self.said
-                .lock()
-                .unwrap_or_else(PoisonError::into_inner)
-                .clear();
+            let said = self.said.lock();
+            said.unwrap_or_else(PoisonError::into_inner).clear();
             tracing::info!(
                 failures,
                 "the database answers again after {failures} failures"
             );
+            self.nudges.origin.give();
         }
     }
 

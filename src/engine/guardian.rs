@@ -9,14 +9,11 @@ use super::{
     context::Shared,
     driver::{self, More, Pass},
 };
-use crate::{
-    observe::Observation,
-    shutdown::{Nudge, Tasks},
-    store::StoreError,
-};
+use crate::{observe::Observation, shutdown::Tasks, store::StoreError};
 
 pub(super) fn spawn(tasks: &Tasks, context: &Shared, until: &CancellationToken) {
-    driver::spawn(tasks, context, Guardian::default(), Nudge::default(), until);
+    let nudge = context.nudges.origin.clone();
+    driver::spawn(tasks, context, Guardian::default(), nudge, until);
 }
 
 /// How often it asks whether all have looked, after a failover.

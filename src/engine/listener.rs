@@ -20,11 +20,14 @@ const NAME: &str = "listener";
 /// Longer than the longest backoff and the longest wait for a reply.
 const PATIENCE: Duration = Duration::from_secs(90);
 
+/// Where notifications do not arrive, it is tried so often whether they do: somebody may change the pooler's mode.
+const AGAIN: Duration = Duration::from_mins(1);
+
 pub(super) fn spawn(tasks: &Tasks, context: &Shared, connect: Connect, until: &CancellationToken) {
     let context = context.clone();
     let (stopped, drivers) = (until.clone(), tasks.clone());
     tasks.spawn_loop(NAME, until.clone(), async move {
-        let mut failures = 0;
+        let (mut failures, mut said) = (0, false);
         loop {
             let listening = listen(&context, &connect, &drivers, &mut failures);
             let ended = tokio::select! {
@@ -32,35 +35,48 @@ pub(super) fn spawn(tasks: &Tasks, context: &Shared, connect: Connect, until: &C
                 ended = listening => ended,
             };
             context.observer.emit(Observation::Listening(false));
-            if let Err(error) = ended {
-                context.failed(&error);
-            }
-            failures += 1;
+            let pause = match ended {
+                Err(error) => {
+                    context.failed(&error);
+                    failures += 1;
+                    backoff().delay(failures, None)
+                }
+                Ok(Deaf) => {
+                    if !said {
+                        tracing::warn!(
+                            "notifications do not arrive, as behind a transaction pooler: calls are found by \
+                             polling alone, within poll_interval; database.direct_url mends it"
+                        );
+                    }
+                    said = true;
+                    failures = 0;
+                    AGAIN
+                }
+            };
             context.turns.turned(NAME, PATIENCE);
             tokio::select! {
                 () = stopped.cancelled() => return,
-                () = tokio::time::sleep(backoff().delay(failures, None)) => {}
+                () = tokio::time::sleep(pause) => {}
             }
         }
     });
 }
+
+/// Notifications do not arrive.
+struct Deaf;
 
 async fn listen(
     context: &Shared,
     connect: &Connect,
     drivers: &Tasks,
     failures: &mut u32,
-) -> Result<(), StoreError> {
-    let (mut listener, driver) = Listener::connect(connect).await?;
+) -> Result<Deaf, StoreError> {
+    let (mut listener, driver) = Listener::connect(connect, context.identity.id).await?;
     drivers.spawn("listener's connection", driver);
-    let arrives = listener.subscribe().await?;
-    context.observer.emit(Observation::Listening(arrives));
-    if !arrives && *failures == 0 {
-        tracing::warn!(
-            "notifications do not arrive, as behind a transaction pooler: calls are found by polling \
-             alone, within poll_interval; database.direct_url mends it"
-        );
+    if !listener.subscribe(&context.store).await? {
+        return Ok(Deaf);
     }
+    context.observer.emit(Observation::Listening(true));
     *failures = 0;
     // What was notified while nobody listened is looked for.
     context.nudges.work.give();

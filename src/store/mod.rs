@@ -136,7 +136,7 @@ impl Session {
     /// The pool hears of every error: one of a statement's name ends the use of names.
     fn heeded(&self, operation: &'static str, error: tokio_postgres::Error) -> StoreError {
         if let Some(pool) = self.client.as_ref().and_then(Object::pool) {
-            pool.manager().heed(&error);
+            pool.manager().heed(&error, self.connection());
         }
         StoreError::statement(operation, error)
     }
@@ -405,7 +405,7 @@ fn begin(lock_wait: Duration, preparing: bool) -> String {
         ""
     };
     format!(
-        "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE; SET LOCAL synchronous_commit = on; SET LOCAL jit = off; \
+        "BEGIN ISOLATION LEVEL READ COMMITTED; SET LOCAL synchronous_commit = on; SET LOCAL jit = off; \
          SET LOCAL lock_timeout = {}; SET LOCAL statement_timeout = {}; \
          SET LOCAL idle_in_transaction_session_timeout = {}{kept}",
         lock_wait.as_millis(),

@@ -9,6 +9,7 @@
 use std::{
     collections::HashMap,
     fmt,
+    future::poll_fn,
     sync::{
         Mutex, PoisonError as Poisoned,
         atomic::{AtomicBool, Ordering},
@@ -30,7 +31,7 @@ use uuid::Uuid;
 
 use super::{
     Row,
-    connect::{Connect, Driven, OpenError},
+    connect::{Connect, Driven, OpenError, Term},
 };
 
 /// How long a connection may take to become free, or to be found good. (To come about: [`Connect::patience`].)
@@ -64,6 +65,8 @@ impl fmt::Debug for Manager {
 pub(super) struct Connection {
     client: Client,
     task: JoinHandle<()>,
+    /// As it was when this was opened.
+    term: Term,
     /// `None` where the server's session may not be this connection's own.
     prepared: Option<Mutex<HashMap<Place, Statement>>>,
 }
@@ -125,27 +128,34 @@ impl managed::Manager for Manager {
         if connection.client.is_closed() {
             return Err(RecycleError::message("the connection is closed"));
         }
+        if connection.term != self.connect.primary.term() {
+            return Err(RecycleError::message("its server takes no writes any more"));
+        }
         Ok(())
     }
 }
 
 impl Manager {
     async fn open(&self, options: Option<&str>) -> Result<Connection, OpenError> {
+        let term = self.connect.primary.term();
         // Boxed: all that may open a connection would be as large as this.
         let connecting = Box::pin(self.connect.open_patiently(options));
-        let (client, connection): (Client, Driven) = connecting.await?;
+        let (client, mut connection): (Client, Driven) = connecting.await?;
+        let primary = self.connect.primary.clone();
         #[expect(
             clippy::disallowed_methods,
             reason = "it lives as long as its connection, and ends with it"
         )]
         let task = tokio::spawn(async move {
-            if let Err(error) = connection.await {
+            let driven = poll_fn(|context| primary.drive(term, &mut connection, context));
+            if let Err(error) = driven.await {
                 tracing::debug!("a connection to the database ended: {error}");
             }
         });
         Ok(Connection {
             client,
             task,
+            term,
             prepared: None,
         })
     }
@@ -218,13 +228,20 @@ impl Drop for Connection {
 }
 
 impl Manager {
-    /// Names are used no more where one was not what it should be: lost, or another process's.
-    pub(super) fn heed(&self, error: &tokio_postgres::Error) {
-        let of_names = error.code().is_some_and(|code| {
-            *code == SqlState::INVALID_SQL_STATEMENT_NAME || *code == SqlState::DUPLICATE_PSTATEMENT
-        });
-        if of_names {
+    /// What an error of this connection says of others, too.
+    ///
+    /// Names are used no more where one was not what it should be: lost, or another process's. A server that takes no
+    /// writes any more, as after a failover that it was not told of by a restart, is left by all.
+    pub(super) fn heed(&self, error: &tokio_postgres::Error, connection: &Connection) {
+        let is = |known: &[SqlState]| error.code().is_some_and(|code| known.contains(code));
+        if is(&[
+            SqlState::INVALID_SQL_STATEMENT_NAME,
+            SqlState::DUPLICATE_PSTATEMENT,
+        ]) {
             self.pooled.store(true, Ordering::Relaxed);
+        }
+        if is(&[SqlState::READ_ONLY_SQL_TRANSACTION]) {
+            self.connect.primary.over(connection.term);
         }
     }
 }

@@ -3,10 +3,13 @@
 use std::{future::poll_fn, time::Duration};
 
 use futures_util::FutureExt as _;
-use tokio_postgres::{AsyncMessage, Client, types::Type};
+use tokio_postgres::{AsyncMessage, Client, SimpleQueryMessage, types::Type};
 use uuid::Uuid;
 
-use super::{Store, StoreError, connect::Connect};
+use super::{
+    Store, StoreError,
+    connect::{Connect, Term},
+};
 
 /// A connection that says nothing for so long is asked whether it still lives.
 const SILENCE: Duration = Duration::from_secs(10);
@@ -28,19 +31,24 @@ pub enum Hint {
 pub struct Listener {
     client: Client,
     hints: tokio::sync::mpsc::Receiver<String>,
+    /// A channel of its own.
     own: String,
+    connect: Connect,
+    /// As it was when this was opened.
+    term: Term,
 }
 
 /// Drives the connection of one [`Listener`]; ends with it.
 pub type Driver = std::pin::Pin<Box<dyn Future<Output = ()> + Send>>;
 
 impl Listener {
-    /// Connects and listens. The driver must be spawned before [`Listener::subscribe`].
+    /// Connects, for whoever is `own`. The driver must run beside [`Listener::subscribe`].
     ///
     /// # Errors
     /// No connection came about.
-    pub async fn connect(connect: &Connect) -> Result<(Self, Driver), StoreError> {
+    pub async fn connect(connect: &Connect, own: Uuid) -> Result<(Self, Driver), StoreError> {
         const OPERATION: &str = "connect to listen";
+        let term = connect.primary.term();
         let opened = connect.open_patiently(None).await;
         let (client, mut connection) =
             opened.map_err(|error| StoreError::not_opened(OPERATION, connect, error))?;
@@ -56,24 +64,43 @@ impl Listener {
                 }
             }
         };
-        let own = format!("leafhopper_self_{}", Uuid::new_v4().simple());
-        Ok((Self { client, hints, own }, driver.boxed()))
+        let listener = Self {
+            client,
+            hints,
+            own: format!("leafhopper_self_{}", own.simple()),
+            connect: connect.clone(),
+            term,
+        };
+        Ok((listener, driver.boxed()))
     }
 
-    /// Listens, and tells whether a notification to oneself arrives: behind a transaction pooler none does.
+    /// Listens, where notifications arrive: behind a transaction pooler none do, and nothing is listened to.
+    ///
+    /// The store sends the one that tells, while nothing runs here. One that a session sends itself arrives behind a
+    /// pooler, too, with the reply to the statement that sent it.
     ///
     /// # Errors
-    /// The connection broke.
-    pub async fn subscribe(&mut self) -> Result<bool, StoreError> {
+    /// The connection broke, or the store's did.
+    pub async fn subscribe(&mut self, store: &Store) -> Result<bool, StoreError> {
+        self.execute(&format!("LISTEN {}", self.own)).await?;
+        store.notify(&self.own).await?;
+        let arrives = self.hears_its_own().await;
+        if arrives {
+            self.execute("LISTEN leafhopper_wake; LISTEN leafhopper_instance")
+                .await?;
+        }
+        Ok(arrives)
+    }
+
+    async fn execute(&self, sql: &str) -> Result<(), StoreError> {
         const OPERATION: &str = "listen";
-        let listen = format!(
-            "LISTEN leafhopper_wake; LISTEN leafhopper_instance; LISTEN {own}; NOTIFY {own}",
-            own = self.own
-        );
-        tokio::time::timeout(REPLY_WAIT, self.client.batch_execute(&listen))
+        tokio::time::timeout(REPLY_WAIT, self.client.batch_execute(sql))
             .await
             .map_err(|_elapsed| StoreError::other(OPERATION, "no answer within 5 s"))?
-            .map_err(|error| StoreError::statement(OPERATION, error))?;
+            .map_err(|error| StoreError::statement(OPERATION, error))
+    }
+
+    async fn hears_its_own(&mut self) -> bool {
         let arrived = tokio::time::timeout(REPLY_WAIT, async {
             while let Some(channel) = self.hints.recv().await {
                 if channel == self.own {
@@ -83,29 +110,57 @@ impl Listener {
             false
         })
         .await;
-        Ok(arrived.unwrap_or(false))
+        arrived.unwrap_or(false)
     }
 
-    /// Waits for the next hint; `None` after a silence in which the connection proved to live.
+    /// Waits for the next hint; `None` after a silence in which the connection proved to live, at a server that takes
+    /// writes.
     ///
     /// # Errors
-    /// The connection broke or no longer answers: a half-open one is found within 15 s.
+    /// The connection broke or no longer answers: a half-open one is found within 15 s. Or its server takes no writes
+    /// any more, so nothing will be notified there.
     pub async fn next_or_silence(&mut self) -> Result<Option<Hint>, StoreError> {
         const OPERATION: &str = "wait for a notification";
-        match tokio::time::timeout(SILENCE, self.hints.recv()).await {
+        let hint = tokio::select! {
+            hint = tokio::time::timeout(SILENCE, self.hints.recv()) => hint,
+            () = self.connect.primary.until_over(self.term) => return Err(left()),
+        };
+        match hint {
             Ok(Some(channel)) if channel == "leafhopper_wake" => Ok(Some(Hint::Work)),
             Ok(Some(channel)) if channel == "leafhopper_instance" => Ok(Some(Hint::Members)),
             Ok(Some(_)) => Ok(None),
             Ok(None) => Err(StoreError::other(OPERATION, "the connection ended")),
-            Err(_silence) => {
-                tokio::time::timeout(REPLY_WAIT, self.client.simple_query(""))
-                    .await
-                    .map_err(|_elapsed| StoreError::other(OPERATION, "no answer within 5 s"))?
-                    .map_err(|error| StoreError::statement(OPERATION, error))?;
-                Ok(None)
-            }
+            Err(_silence) => self.still_lives().await.map(|()| None),
         }
     }
+
+    async fn still_lives(&self) -> Result<(), StoreError> {
+        const OPERATION: &str = "look after the connection that listens";
+        let asking = self.client.simple_query("SHOW transaction_read_only");
+        let replies = tokio::time::timeout(REPLY_WAIT, asking)
+            .await
+            .map_err(|_elapsed| StoreError::other(OPERATION, "no answer within 5 s"))?
+            .map_err(|error| StoreError::statement(OPERATION, error))?;
+        let read_only = replies.iter().any(|reply| match reply {
+            SimpleQueryMessage::Row(row) => row.get(0) == Some("on"),
+            _ => false,
+        });
+        if read_only {
+            self.connect.primary.over(self.term);
+        }
+        if self.connect.primary.term() == self.term {
+            Ok(())
+        } else {
+            Err(left())
+        }
+    }
+}
+
+fn left() -> StoreError {
+    StoreError::other(
+        "wait for a notification",
+        "the server takes no writes any more",
+    )
 }
 
 impl Store {

@@ -10,6 +10,7 @@
 
 mod open;
 mod params;
+mod primary;
 mod servers;
 mod ssl;
 #[cfg(test)]
@@ -25,8 +26,10 @@ use tokio_postgres::config::{ChannelBinding, LoadBalanceHosts};
 
 pub use self::open::OpenError;
 pub(crate) use self::open::{Driven, said_by_server};
+pub(super) use self::primary::Term;
 use self::{
     params::{Params, wrong},
+    primary::Primary,
     servers::Server,
     ssl::{Mode, Ssl},
     tls::Tls,
@@ -86,6 +89,8 @@ pub struct Connect {
     shuffled: bool,
     /// What works but is probably not meant.
     pub warnings: Vec<String>,
+    /// For all that is opened with it.
+    pub(super) primary: Primary,
 }
 
 impl fmt::Debug for Connect {
@@ -193,6 +198,7 @@ impl Connect {
             mode: ssl.mode,
             tls: Arc::new(Tls::new(ssl.files)?),
             shuffled,
+            primary: Primary::default(),
             warnings,
         })
     }

@@ -11,6 +11,7 @@ const POLLS: &str = "poll_interval = \"100ms\"";
 #[derive(Debug, Clone)]
 pub(crate) struct Config {
     database_url: String,
+    database: String,
     listen: String,
     dispatch: String,
     leaves: String,
@@ -24,6 +25,7 @@ impl Config {
         let database_url = database_url.to_owned();
         Self {
             database_url,
+            database: String::new(),
             listen: "address = \"127.0.0.1:0\"".to_owned(),
             dispatch,
             leaves: String::new(),
@@ -55,6 +57,13 @@ impl Config {
         self
     }
 
+    /// Further lines of `[database]`.
+    pub(crate) fn database(mut self, lines: &str) -> Self {
+        self.database.push_str(lines);
+        self.database.push('\n');
+        self
+    }
+
     /// Further lines of `[listen]`.
     pub(crate) fn listen(mut self, lines: &str) -> Self {
         self.listen.push('\n');
@@ -81,13 +90,14 @@ impl Config {
     pub(crate) fn text(&self) -> String {
         let Self {
             database_url,
+            database,
             listen,
             dispatch,
             leaves,
             rest,
         } = self;
         format!(
-            "[database]\nurl = {database_url:?}\n\n[listen]\n{listen}\n\n\
+            "[database]\nurl = {database_url:?}\n{database}\n[listen]\n{listen}\n\n\
              [dispatch]\n{dispatch}{leaves}\n{rest}"
         )
     }

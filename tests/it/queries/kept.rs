@@ -31,7 +31,9 @@ async fn the_plans_that_are_kept_use_the_indexes_although_the_tables_were_empty(
             .replace("BATCHES", BATCHES)
             .replace("INSTANCE", &format!("'{INSTANCE}'"));
         let (indexes, scanned) = plan_as("force_generic_plan", &bed.app, name, &parameters).await;
-        for table in ["outbox", "dispatch", "finished", "result", "attempt"] {
+        for table in [
+            "outbox", "dispatch", "finished", "result", "attempt", "batch",
+        ] {
             if scanned.contains(table) {
                 wrong.push(format!("{name} reads all of {table}"));
             }

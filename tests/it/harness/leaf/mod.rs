@@ -115,6 +115,12 @@ impl Leaf {
         self.shared.books().ledger.requests.clone()
     }
 
+    /// When each request so far had arrived: for tests that look often at a leaf that is asked much.
+    pub(crate) fn arrivals(&self) -> Vec<tokio::time::Instant> {
+        let books = self.shared.books();
+        books.ledger.requests.iter().map(|it| it.at).collect()
+    }
+
     /// The requests for an effect key.
     pub(crate) fn requests(&self, key: &str) -> Vec<Request> {
         let books = self.shared.books();
