@@ -24,11 +24,17 @@ impl Lanes {
     pub(crate) fn configure(&self, config: &Config) -> Result<(), LeafClientError> {
         let mut clients = BTreeMap::new();
         for (name, leaf) in &config.leaves {
-            let settings = Settings {
+            let mut settings = Settings {
                 leaf: Arc::clone(leaf),
                 client: LeafClient::new(leaf)?,
                 bodies: Memory::new(leaf.body_memory),
             };
+            let before = self.get(name).map(|lane| lane.settings());
+            if let Some(before) = before.filter(|it| it.leaf.body_memory == leaf.body_memory) {
+                // What is under way holds a part of it.
+                settings.bodies = before.bodies.clone();
+                settings.client.share_memory(&before.client);
+            }
             clients.insert(name.clone(), settings);
         }
         let mut lanes = self.lanes.write().unwrap_or_else(PoisonError::into_inner);

@@ -117,6 +117,11 @@ impl LeafClient {
         self.http.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Answers keep to the same room as those of that client.
+    pub(crate) fn share_memory(&mut self, other: &Self) {
+        self.memory = other.memory.clone();
+    }
+
     /// The client with the connections to use now. One that has grown old is replaced, while others go on with it;
     /// where no new one can be made (a certificate's file that is just being written), it serves for another term.
     async fn http(&self) -> (reqwest::Client, Option<SecretString>) {

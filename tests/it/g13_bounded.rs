@@ -194,7 +194,7 @@ async fn grown_by_large_bodies(calls: u64, fails: bool, lines: &str) -> u64 {
                FROM (SELECT to_jsonb(repeat(md5('x'), 65536)) AS body OFFSET 0) AS b, generate_series(1, {calls})"
         ))
         .await;
-    until_within(Duration::from_secs(60), "all are confirmed", async || {
+    until_within(Duration::from_secs(120), "all are confirmed", async || {
         let rows = bed.app.rows("SELECT count(*) FROM leafhopper.result").await;
         if rows[0]["count"] == calls {
             Ok(())
