@@ -271,8 +271,8 @@ async fn a_call_s_page_tells_its_life_and_a_search_finds_it() {
     let row =
         keyed("leaf", "order:4711").set("meta", json!({ "customer": 42, "traceparent": trace }));
     let id = bed.app.insert(row).await;
-    let again = bed.app.insert(keyed("leaf", "order:4711")).await;
     bed.app.until_state(id, "confirmed").await;
+    let again = bed.app.insert(keyed("leaf", "order:4711")).await;
     bed.app.until_state(again, "confirmed").await;
     let mut visitor = Visitor::of(&sidecar);
     let path = format!("/calls/{id}");
