@@ -4,7 +4,7 @@
 ARGS =
 
 # Most tests wait most of the time.
-THREADS = $(shell n=$$(nproc); echo $$((n + n / 2)))
+THREADS = $(shell echo $$((2 * $$(nproc))))
 
 # For `make majors`.
 MAJORS = 14 15 16 17 18
@@ -20,10 +20,10 @@ demo: ready ## Run an app, leaves that misbehave and the sidecar against a throw
 	cargo run --locked -- demo $(ARGS)
 
 test: ready ## Run all tests but those of storm, races, history and leaves, on a PostgreSQL of their own
-	RUST_TEST_THREADS=$(THREADS) cargo test --locked -- $(ARGS)
+	TMPDIR=$$(.ci/scratch) RUST_TEST_THREADS=$(THREADS) cargo test --locked -- $(ARGS)
 
 least: ready ## Run tests of a call's whole way with sidecars that have a sidecar's rights and no other
-	LEAFHOPPER_TEST_LOGIN=sidecar RUST_TEST_THREADS=$(THREADS) cargo test --locked --test it -- $(LEAST) $(ARGS)
+	TMPDIR=$$(.ci/scratch) LEAFHOPPER_TEST_LOGIN=sidecar RUST_TEST_THREADS=$(THREADS) cargo test --locked --test it -- $(LEAST) $(ARGS)
 
 storm: ready ## Kill sidecars 1,000 times under 100,000 calls, with all that can go wrong (STORM_SEED, _CALLS, _KILLS)
 	cargo test --locked --test it -- --ignored --nocapture storm::the_storm
@@ -38,7 +38,7 @@ majors: ready ## Run the tests on each major version of PostgreSQL (MAJORS="14 1
 	@set -e; for major in $(MAJORS); do \
 	  programs=$$(.ci/majors $$major); \
 	  echo "PostgreSQL $$major: $$programs"; \
-	  LEAFHOPPER_POSTGRES_BIN=$$programs RUST_TEST_THREADS=$(THREADS) cargo test --locked --test it -- $(ARGS); \
+	  TMPDIR=$$(.ci/scratch) LEAFHOPPER_POSTGRES_BIN=$$programs RUST_TEST_THREADS=$(THREADS) cargo test --locked --test it -- $(ARGS); \
 	done
 
 history: ready ## Look at metrics, page and API beside 10,000,000 finished calls (HISTORY_CALLS)
