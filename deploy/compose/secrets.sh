@@ -12,7 +12,8 @@ chmod 700 secrets
 make() { [ -s "secrets/$1" ] || printf %s "$2" >"secrets/$1"; }
 random() { od -An -N24 -tx1 /dev/urandom | tr -d ' \n'; }
 
-for name in postgres_password sidecar_password app_password admin_token grafana_password; do
+for name in postgres_password owner_password sidecar_password app_password admin_token grafana_password; do
   make "$name" "$(random)"
 done
+make owner_url "postgres://owner:$(cat secrets/owner_password)@database/app"
 make database_url "postgres://sidecar:$(cat secrets/sidecar_password)@database/app"

@@ -66,8 +66,11 @@ async fn an_order_of_the_app_is_confirmed_by_the_shop() {
     assert!(roles.status.success(), "{roles:#?}");
 
     let server = format!("@127.0.0.1:{}/", cluster.port());
-    let database_url = secret("database_url").replace("@database/", &server);
-    folder.write("database_url", &database_url);
+    let connect_as = |name: &str| {
+        let url = secret(name).replace("@database/", &server);
+        folder.write("database_url", &url);
+    };
+    connect_as("owner_url");
     let leaf = Leaf::start().await;
     let text = read("deploy/compose/leafhopper.toml");
     let text = text.replace(
@@ -79,8 +82,13 @@ async fn an_order_of_the_app_is_confirmed_by_the_shop() {
     let text = text.replace("0.0.0.0:9187", "127.0.0.1:0");
     let starter = Config::new("").sidecar();
     starter.rewrite_text(&text.replace("http://shop", &leaf.url()));
-    let migrated = starter.command(&["migrate", "--grant-app", "app"]).await;
+    let compose = read("deploy/compose/compose.yaml");
+    let words = compose.split_once("command: [migrate, ").unwrap().1;
+    let words = words.split_once(']').unwrap().0.split(", ");
+    let words: Vec<&str> = std::iter::once("migrate").chain(words).collect();
+    let migrated = starter.command(&words).await;
     assert!(migrated.status.success(), "{migrated:#?}");
+    connect_as("database_url");
     let sidecar = starter.start().await;
 
     let mut orders = script("app/orders.sh", &cluster, &secrets);

@@ -42,7 +42,7 @@ async fn sigterm_stops_it_and_a_second_one_forces_it() {
         kill_process(first, signal).unwrap();
         assert_eq!(sidecar.exit().await.code(), Some(0));
         let took = told.elapsed();
-        assert!(took < Duration::from_secs(2), "{took:?}");
+        assert!(took < Duration::from_secs(8), "{took:?}");
     }
 
     let gate = Gate::closed();

@@ -132,4 +132,29 @@ async fn the_program_works_in_the_image_s_root_and_nothing_else_is_there() {
     kill_process(first, Signal::TERM).unwrap();
     let ended = until("it ends", async || sidecar.try_wait().unwrap().ok_or(())).await;
     assert_eq!(ended.code(), Some(0));
+
+    authorities_are_brought_along(&image, &bed, port);
+}
+
+/// A leaf behind TLS needs them; nobody listens at that port.
+fn authorities_are_brought_along(image: &Path, bed: &Bed, port: u16) {
+    let url = format!("https://127.0.0.1:{port}");
+    let config = bed.config("").leaf("far", &url, "").text();
+    std::fs::write(image.join("etc/leafhopper/leafhopper.toml"), config).unwrap();
+    let says = |wanted: &str| {
+        let words = [
+            "check",
+            "--json",
+            "--config",
+            "/etc/leafhopper/leafhopper.toml",
+        ];
+        let check = inside(image, &words);
+        let text =
+            String::from_utf8(check.stdout).unwrap() + &String::from_utf8(check.stderr).unwrap();
+        assert_eq!(check.status.code(), Some(1), "{text}");
+        assert!(text.contains(wanted) && !text.contains("panic"), "{text}");
+    };
+    says("refused");
+    std::fs::remove_file(image.join("etc/ssl/certs/ca-certificates.crt")).unwrap();
+    says("leaf.far.tls.ca: no certificate authorities are found");
 }
