@@ -397,7 +397,7 @@ BEGIN
                     o.compensate, o.undoes) = 0
        AND o.run_when = 'ready' AND o.headers = '{}' AND jsonb_typeof(o.meta) = 'object'
        AND o.method IN ('POST', 'PUT', 'PATCH', 'DELETE', 'GET')
-       AND o.path ~ '^(/[-_0-9A-Za-z]+)+$' AND char_length(o.path) <= 8000
+       AND (o.path ~ '^(/[-_0-9A-Za-z]+)+$' OR o.path = '/') AND char_length(o.path) <= 8000
        AND char_length(o.key) BETWEEN 1 AND 200 AND strpos(o.key, ':undo:') = 0
        AND char_length(o.leaf) BETWEEN 1 AND 100
     THEN

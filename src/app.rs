@@ -56,7 +56,9 @@ pub enum Ended {
     Clean,
     /// Some calls had to be left in doubt.
     Doubts,
-    /// A second signal came, or a loop broke: at once.
+    /// A loop broke; what was under way came to its end as far as it could.
+    Broken,
+    /// A second signal came: at once.
     AtOnce,
 }
 
@@ -130,16 +132,16 @@ pub async fn run(setup: Setup, env: Env<'static>) -> anyhow::Result<Ended> {
     let engine = Engine::start(Arc::clone(&context), recordings, Some(direct), stop);
     tracing::info!(leaves = context.lanes.names().join(", "), "dispatching");
     systemd.ready();
-    tokio::select! {
-        () = reloads.until_stop(&mut signals) => {}
-        () = engine.broken() => {}
-        () = surface.broken() => {}
-        () = context.outgrown.cancelled() => {}
-    }
+    let broken = tokio::select! {
+        () = reloads.until_stop(&mut signals) => false,
+        () = engine.broken() => true,
+        () = surface.broken() => true,
+        () = context.outgrown.cancelled() => false,
+    };
 
     systemd.stopping(context.dispatch().shutdown_grace);
     tokio::select! {
-        ended = drain(&context, engine, &surface, &surface_end) => ended,
+        ended = drain(&context, engine, (&surface, &surface_end), broken) => ended,
         () = stop_asked(&mut signals) => {
             tracing::warn!("told to stop a second time: the calls under way are left in doubt");
             Ok(Ended::AtOnce)
@@ -164,8 +166,8 @@ fn lanes(config: &Config, metrics: &Metrics) -> anyhow::Result<Lanes> {
 async fn drain(
     context: &Context,
     engine: Engine,
-    surface: &Tasks,
-    surface_end: &CancellationToken,
+    (surface, surface_end): (&Tasks, &CancellationToken),
+    broken: bool,
 ) -> anyhow::Result<Ended> {
     let outgrown = context.outgrown.is_cancelled();
     if outgrown {
@@ -190,7 +192,12 @@ async fn drain(
     if outgrown {
         context.store.check_schema().await?;
     }
-    Ok(if clean { Ended::Clean } else { Ended::Doubts })
+    Ok(match clean {
+        // Whoever restarts what has failed has to restart this.
+        _ if broken => Ended::Broken,
+        true => Ended::Clean,
+        false => Ended::Doubts,
+    })
 }
 
 fn identity() -> Identity {
@@ -373,6 +380,8 @@ impl Reloads<'_> {
         }
         context.nudges.members.give();
         context.nudges.work.give();
+        // Its interval may be a shorter one.
+        context.nudges.look.give();
         // What was just being claimed for a leaf that is gone is given back.
         context.question_claims();
         let leaves = context.lanes.names().join(", ");

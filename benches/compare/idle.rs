@@ -15,6 +15,9 @@ use crate::{
 /// After its start, until it has found that there is nothing.
 const SETTLE: Duration = Duration::from_secs(8);
 
+/// The loops that do something most seldom do it once in so many seconds.
+const LOOKS: u64 = 120;
+
 /// On a server of its own, since counting statements needs a library there. All at once: they have nothing to do.
 pub(crate) async fn p8(bench: &Bench, report: &mut Report) -> anyhow::Result<()> {
     let library = vec![(
@@ -52,7 +55,7 @@ pub(crate) async fn p8(bench: &Bench, report: &mut Report) -> anyhow::Result<()>
         let count = count(&bench.admin, &database.name, statements).await?;
         before.push((count, worker.cpu()?));
     }
-    let seconds = bench.arguments.seconds;
+    let seconds = bench.arguments.seconds.max(LOOKS);
     tokio::time::sleep(Duration::from_secs(seconds)).await;
     for ((system, database, mut worker), (count_before, cpu_before)) in idle.into_iter().zip(before)
     {

@@ -29,15 +29,18 @@ enum Case {
     Asleep,
     /// An instance that is busy all the time with a leaf that takes 5 ms, 4 at once.
     Awake,
+    /// An instance whose leaf takes 50 ms, 4 at once, and so is full all the time.
+    Full,
     /// An instance that sends what is written as fast as it can, on the same cores.
     Sending,
 }
 
-const CASES: [(Case, &str); 5] = [
+const CASES: [(Case, &str); 6] = [
     (Case::Plain, "64 producers, plain table"),
     (Case::Outbox, "64 producers, outbox, no instance"),
     (Case::Asleep, "64 producers, instance asleep"),
     (Case::Awake, "64 producers, instance awake"),
+    (Case::Full, "64 producers, leaf full"),
     (Case::Sending, "64 producers, instance sends all of it"),
 ];
 
@@ -78,16 +81,18 @@ async fn inserts(bench: &Bench, case: Case) -> anyhow::Result<f64> {
     database.client.batch_execute(plain).await?;
     let manner = match case {
         Case::Awake => Manner::After(Duration::from_millis(5)),
+        Case::Full => Manner::After(Duration::from_millis(50)),
         _ => Manner::AtOnce,
     };
     bench.leaf.record(manner, 0);
-    let concurrency = if case == Case::Awake { 4 } else { 64 };
+    let busy = matches!(case, Case::Awake | Case::Full);
+    let concurrency = if busy { 4 } else { 64 };
     let run = Run::at_once(concurrency);
     let worker = match case {
         Case::Plain | Case::Outbox => None,
         _ => Some(system.start(bench, &database.name, &run)?),
     };
-    if case == Case::Awake {
+    if busy {
         database
             .client
             .batch_execute(&system.load(1, 10_000))

@@ -34,43 +34,48 @@ WITH want AS MATERIALIZED (
                       AND g.timeline = ('x' || substr(pg_walfile_name(pg_current_wal_lsn()), 1, 8))::bit(32)::int4)
        AND NOT EXISTS (SELECT FROM leafhopper.leaf_control c WHERE c.leaf = w.leaf AND c.paused)
 ),
--- The oldest calls where a leaf has several priorities; found here, locked below.
-oldest AS MATERIALIZED (
-    SELECT f.call_id
+-- The oldest calls where a leaf has several priorities. Of each priority as many are locked as may be wanted: one that can't go,
+-- as somebody holds it, must not keep all that are younger from their turn.
+aged AS MATERIALIZED (
+    SELECT f.*, 0 AS position, 0 AS kind
       FROM want w
      CROSS JOIN LATERAL (
-        WITH RECURSIVE p (priority) AS (
-            (SELECT d.priority FROM leafhopper.dispatch d
-              WHERE d.leaf = w.leaf AND d.state = 'pending' AND d.held IS NULL AND d.due_at IS NULL
-              ORDER BY d.priority LIMIT 1)
+        -- Which priorities there are, from where the claim begins: from one to the next, not call by call.
+        WITH RECURSIVE p (priority, behind_call, below) AS (
+            SELECT d.priority, CASE WHEN d.priority = span.behind_priority THEN span.behind_call ELSE 0 END, span.below
+              FROM unnest(w.behind_priority, w.behind_call, w.below) AS span (behind_priority, behind_call, below)
+             CROSS JOIN LATERAL (
+                SELECT d.priority FROM leafhopper.dispatch d
+                 WHERE d.leaf = w.leaf AND d.state = 'pending' AND d.held IS NULL AND d.due_at IS NULL
+                   AND (d.priority, d.call_id) > (span.behind_priority, span.behind_call) AND d.priority < span.below
+                 ORDER BY d.priority, d.call_id LIMIT 1) d
             UNION ALL
-            SELECT (SELECT d.priority FROM leafhopper.dispatch d
-                     WHERE d.leaf = w.leaf AND d.state = 'pending' AND d.held IS NULL AND d.due_at IS NULL
-                       AND d.priority > p.priority
-                     ORDER BY d.priority LIMIT 1)
-              FROM p WHERE p.priority IS NOT NULL
+            SELECT d.priority, 0, p.below
+              FROM p
+             CROSS JOIN LATERAL (
+                SELECT d.priority FROM leafhopper.dispatch d
+                 WHERE d.leaf = w.leaf AND d.state = 'pending' AND d.held IS NULL AND d.due_at IS NULL
+                   AND d.priority > p.priority AND d.priority < p.below
+                 ORDER BY d.priority LIMIT 1) d
         )
-        SELECT o.call_id
+        SELECT o.*
           FROM p
          CROSS JOIN LATERAL (
-            SELECT d.call_id FROM leafhopper.dispatch d
+            SELECT d.call_id, d.leaf, d.key, d.credential, d.suspect, d.priority
+              FROM leafhopper.dispatch d
              WHERE d.leaf = w.leaf AND d.state = 'pending' AND d.held IS NULL AND d.due_at IS NULL
-               AND d.priority = p.priority
-             ORDER BY d.call_id LIMIT w.aged) o
-         WHERE (SELECT count(priority) FROM p) > 1
+               -- No equality: with one the planner would go through the calls of all leaves in the order of their ids.
+               AND (d.priority, d.call_id) > (p.priority, p.behind_call) AND d.priority <= p.priority
+               AND (d.deadline IS NULL OR d.deadline > clock_timestamp())
+               AND (d.batch_id IS NULL OR d.run_when <> 'ready'
+                    OR (NOT EXISTS (SELECT FROM leafhopper.batch b WHERE b.id = d.batch_id AND b.state <> 'open' OFFSET 0)
+                        AND NOT EXISTS (SELECT FROM leafhopper.finished f WHERE f.batch_id = d.batch_id AND f.fails_batch OFFSET 0)))
+             ORDER BY d.priority, d.call_id
+             LIMIT w.aged
+               FOR UPDATE OF d SKIP LOCKED) o
+         WHERE (SELECT count(*) FROM p) > 1
          ORDER BY o.call_id LIMIT w.aged) f
      WHERE w.aged > 0
-),
-aged AS MATERIALIZED (
-    SELECT d.call_id, d.leaf, d.key, d.credential, d.suspect, d.priority, 0 AS position, 0 AS kind
-      FROM leafhopper.dispatch d
-     WHERE d.call_id IN (SELECT o.call_id FROM oldest o)
-       AND d.state = 'pending' AND d.held IS NULL AND d.due_at IS NULL
-       AND (d.deadline IS NULL OR d.deadline > clock_timestamp())
-       AND (d.batch_id IS NULL OR d.run_when <> 'ready'
-            OR (NOT EXISTS (SELECT FROM leafhopper.batch b WHERE b.id = d.batch_id AND b.state <> 'open')
-                AND NOT EXISTS (SELECT FROM leafhopper.finished f WHERE f.batch_id = d.batch_id AND f.fails_batch)))
-       FOR UPDATE OF d SKIP LOCKED
 ),
 fresh AS MATERIALIZED (
     SELECT c.*, 1 AS kind FROM want w
@@ -84,8 +89,8 @@ fresh AS MATERIALIZED (
                AND (d.priority, d.call_id) > (span.behind_priority, span.behind_call) AND d.priority < span.below
                AND (d.deadline IS NULL OR d.deadline > clock_timestamp())
                AND (d.batch_id IS NULL OR d.run_when <> 'ready'
-                    OR (NOT EXISTS (SELECT FROM leafhopper.batch b WHERE b.id = d.batch_id AND b.state <> 'open')
-                        AND NOT EXISTS (SELECT FROM leafhopper.finished f WHERE f.batch_id = d.batch_id AND f.fails_batch)))
+                    OR (NOT EXISTS (SELECT FROM leafhopper.batch b WHERE b.id = d.batch_id AND b.state <> 'open' OFFSET 0)
+                        AND NOT EXISTS (SELECT FROM leafhopper.finished f WHERE f.batch_id = d.batch_id AND f.fails_batch OFFSET 0)))
              ORDER BY d.priority, d.call_id
              LIMIT w.slots + $11
                FOR UPDATE OF d SKIP LOCKED) s
@@ -95,15 +100,15 @@ timed AS MATERIALIZED (
     SELECT c.*, 2 AS kind FROM want w
      CROSS JOIN LATERAL (
         SELECT s.*, row_number() OVER () AS position
-          FROM (SELECT d.call_id, d.leaf, d.key, d.credential, d.suspect, d.priority
+          FROM (SELECT d.call_id, d.leaf, d.key, d.credential, d.suspect, d.priority, clock_timestamp() AS found_at
                   FROM leafhopper.dispatch d
                  WHERE d.leaf = w.leaf AND d.state = 'pending' AND d.held IS NULL
                    AND d.due_at >= w.due_from AND d.due_at <= statement_timestamp()
                    AND (d.deadline IS NULL OR d.deadline > clock_timestamp())
                    AND (d.give_up_at IS NULL OR d.give_up_at > clock_timestamp())
                    AND (d.batch_id IS NULL OR d.run_when <> 'ready'
-                        OR (NOT EXISTS (SELECT FROM leafhopper.batch b WHERE b.id = d.batch_id AND b.state <> 'open')
-                            AND NOT EXISTS (SELECT FROM leafhopper.finished f WHERE f.batch_id = d.batch_id AND f.fails_batch)))
+                        OR (NOT EXISTS (SELECT FROM leafhopper.batch b WHERE b.id = d.batch_id AND b.state <> 'open' OFFSET 0)
+                            AND NOT EXISTS (SELECT FROM leafhopper.finished f WHERE f.batch_id = d.batch_id AND f.fails_batch OFFSET 0)))
                  ORDER BY d.due_at
                  LIMIT w.slots + $11
                    FOR UPDATE OF d SKIP LOCKED) s) c
@@ -113,15 +118,15 @@ doubt AS MATERIALIZED (
     SELECT c.*, 3 AS kind FROM want w
      CROSS JOIN LATERAL (
         SELECT s.*, row_number() OVER () AS position
-          FROM (SELECT d.call_id, d.leaf, d.key, d.credential, d.suspect, d.priority
+          FROM (SELECT d.call_id, d.leaf, d.key, d.credential, d.suspect, d.priority, clock_timestamp() AS found_at
                   FROM leafhopper.dispatch d
                  WHERE d.leaf = w.leaf AND d.state = 'in_doubt' AND d.resend AND d.due_at <= statement_timestamp()
                    AND (d.deadline IS NULL OR d.deadline > clock_timestamp())
                    AND (w.time_window IS NULL
                         OR d.first_claimed_at + w.time_window >= clock_timestamp() + coalesce(d.timeout, w.timeout))
                    AND (d.batch_id IS NULL OR d.run_when <> 'ready' OR d.resend_asks
-                        OR (NOT EXISTS (SELECT FROM leafhopper.batch b WHERE b.id = d.batch_id AND b.state <> 'open')
-                            AND NOT EXISTS (SELECT FROM leafhopper.finished f WHERE f.batch_id = d.batch_id AND f.fails_batch)))
+                        OR (NOT EXISTS (SELECT FROM leafhopper.batch b WHERE b.id = d.batch_id AND b.state <> 'open' OFFSET 0)
+                            AND NOT EXISTS (SELECT FROM leafhopper.finished f WHERE f.batch_id = d.batch_id AND f.fails_batch OFFSET 0)))
                  ORDER BY d.due_at
                  LIMIT w.slots + $11
                    FOR UPDATE OF d SKIP LOCKED) s) c
@@ -145,23 +150,27 @@ several AS MATERIALIZED (
     SELECT f.leaf, f.key, coalesce(min(f.call_id) FILTER (WHERE f.kind = 3), min(f.call_id)) AS first
       FROM found f GROUP BY f.leaf, f.key HAVING count(*) > 1
 ),
+-- OFFSET 0 keeps each EXISTS a look-up: the planner else reads an index of few calls from end to end, and while an old
+-- snapshot is open there is an entry in it of each call that was ever there.
 judged AS MATERIALIZED (
     SELECT f.*, w.place AS want, w.slots, w.timeout, w.give_up,
            CASE WHEN f.call_id <> s.first THEN 'behind'
                 WHEN NOT w.credentials ? coalesce(f.credential, '') THEN 'defer'
                 WHEN f.kind <> 3 AND EXISTS (
                      SELECT FROM leafhopper.dispatch x
-                      WHERE x.leaf = f.leaf AND x.key = f.key AND x.state IN ('dispatching', 'in_doubt', 'parked'))
+                      WHERE x.leaf = f.leaf AND x.key = f.key AND x.state IN ('dispatching', 'in_doubt', 'parked')
+                      OFFSET 0)
                 THEN 'hold'
                 -- In the lost part of another timeline it may have been executed: a doubt, now that it is its turn.
                 WHEN f.suspect THEN 'doubt'
                 ELSE 'take' END AS verdict
       FROM found f JOIN want w USING (leaf) LEFT JOIN several s USING (leaf, key)
 ),
--- Kinds take turns, so that neither a flood of retries nor one of new calls starves the other.
+-- Kinds take turns, so that neither a flood of retries nor one of new calls starves the other. Whose turn it is first is left to
+-- chance: often there is one place.
 turn AS MATERIALIZED (
     SELECT j.call_id, j.slots, j.timeout, j.give_up, j.priority, j.kind,
-           row_number() OVER (PARTITION BY j.want ORDER BY j.kind <> 0, j.position, j.kind) AS place
+           row_number() OVER (PARTITION BY j.want ORDER BY j.kind <> 0, j.position, random()) AS place
       FROM judged j WHERE j.verdict = 'take'
 ),
 stays AS MATERIALIZED (
@@ -212,5 +221,7 @@ told AS (
 )
 SELECT t.call_id, t.leaf, t.key, t.ordering_key, t.tries, t.attempts, t.in_doubt, t.waited, t.kind, t.priority, t.due,
        (SELECT count(*) FROM put_off) AS put_off,
-       (SELECT date_part('epoch', max(f.found_at) - statement_timestamp()) FROM fresh f) AS looked_for
+       EXISTS (SELECT FROM turn l WHERE l.kind > 1 AND l.place > l.slots) AS due_left,
+       (SELECT date_part('epoch', coalesce(max(f.found_at), clock_timestamp()) - statement_timestamp())
+          FROM (SELECT found_at FROM fresh UNION ALL SELECT found_at FROM timed UNION ALL SELECT found_at FROM doubt) f) AS looked_for
   FROM told LEFT JOIN taken t ON true

@@ -37,20 +37,22 @@ fresh AS MATERIALIZED (
                AND NOT d.suspect AND w.credentials ? coalesce(d.credential, '')
                AND (d.deadline IS NULL OR d.deadline > clock_timestamp())
                AND (d.batch_id IS NULL OR d.run_when <> 'ready'
-                    OR (NOT EXISTS (SELECT FROM leafhopper.batch b WHERE b.id = d.batch_id AND b.state <> 'open')
-                        AND NOT EXISTS (SELECT FROM leafhopper.finished f WHERE f.batch_id = d.batch_id AND f.fails_batch)))
+                    OR (NOT EXISTS (SELECT FROM leafhopper.batch b WHERE b.id = d.batch_id AND b.state <> 'open' OFFSET 0)
+                        AND NOT EXISTS (SELECT FROM leafhopper.finished f WHERE f.batch_id = d.batch_id AND f.fails_batch OFFSET 0)))
              ORDER BY d.priority, d.call_id
              LIMIT w.slots
                FOR UPDATE OF d SKIP LOCKED) s
          LIMIT w.slots) c
 ),
--- One for each key. (What is true of each number tells the planner that they are few, as in claim.sql.)
+-- One for each key. (What is true of each number tells the planner that they are few, and OFFSET 0 keeps it a look-up,
+-- as in claim.sql.)
 first AS MATERIALIZED (
     SELECT min(f.call_id) AS call_id, min(f.timeout) AS timeout, min(f.give_up) AS give_up
       FROM fresh f
      WHERE f.call_id % 1 = 0
        AND NOT EXISTS (SELECT FROM leafhopper.dispatch x
-                        WHERE x.leaf = f.leaf AND x.key = f.key AND x.state IN ('dispatching', 'in_doubt', 'parked'))
+                        WHERE x.leaf = f.leaf AND x.key = f.key AND x.state IN ('dispatching', 'in_doubt', 'parked')
+                        OFFSET 0)
      GROUP BY f.leaf, f.key
 ),
 taken AS (
@@ -73,6 +75,6 @@ told AS (
     SELECT set_config('leafhopper.claimed', coalesce(array_agg(call_id), '{}')::text, true) FROM taken
 )
 SELECT t.call_id, t.leaf, t.key, t.ordering_key, t.tries, t.attempts, t.in_doubt, t.waited, 1 AS kind, t.priority,
-       NULL::float8 AS due, 0::int8 AS put_off,
+       NULL::float8 AS due, 0::int8 AS put_off, false AS due_left,
        (SELECT date_part('epoch', max(f.found_at) - statement_timestamp()) FROM fresh f) AS looked_for
   FROM told LEFT JOIN taken t ON true

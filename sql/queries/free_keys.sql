@@ -8,7 +8,9 @@ WITH stale AS MATERIALIZED (
     SELECT d.call_id FROM leafhopper.dispatch d
      WHERE d.held = 'key'
        AND NOT EXISTS (SELECT FROM leafhopper.dispatch x
-                        WHERE x.leaf = d.leaf AND x.key = d.key AND x.state IN ('dispatching', 'in_doubt', 'parked'))
+                        WHERE x.leaf = d.leaf AND x.key = d.key AND x.state IN ('dispatching', 'in_doubt', 'parked')
+                       -- A look-up: see claim.sql.
+                       OFFSET 0)
      LIMIT $1
        FOR UPDATE OF d SKIP LOCKED
 )

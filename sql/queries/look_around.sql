@@ -8,17 +8,25 @@
 -- $1 text[] leaves   $2 float8 for how long the mark "an instance sleeps" is renewed, s, or NULL
 -- Not EXISTS, which drops an ORDER BY: that keeps each at the first entry of its index, however many rows match. The time
 -- is that of the statement: an index does not look for one that changes while it runs.
-SELECT EXISTS (
-           SELECT FROM unnest($1::text[]) AS w (leaf)
-            CROSS JOIN LATERAL (
-               (SELECT FROM leafhopper.dispatch d
-                 WHERE d.leaf = w.leaf AND d.state = 'pending' AND d.held IS NULL AND d.due_at IS NULL
-                 ORDER BY d.priority, d.call_id LIMIT 1)
-               UNION ALL
-               (SELECT FROM leafhopper.dispatch d
-                 WHERE d.leaf = w.leaf AND d.state = 'pending' AND d.held IS NULL AND d.due_at <= statement_timestamp()
-                 ORDER BY d.due_at LIMIT 1)) due
-            WHERE NOT EXISTS (SELECT FROM leafhopper.leaf_control c WHERE c.leaf = w.leaf AND c.paused)) AS work,
+WITH first AS MATERIALIZED (
+    SELECT w.leaf, fresh.priority, fresh.call_id, timed.due
+      FROM unnest($1::text[]) AS w (leaf)
+      LEFT JOIN LATERAL (
+           SELECT d.priority, d.call_id FROM leafhopper.dispatch d
+            WHERE d.leaf = w.leaf AND d.state = 'pending' AND d.held IS NULL AND d.due_at IS NULL
+            ORDER BY d.priority, d.call_id LIMIT 1) fresh ON true
+      LEFT JOIN LATERAL (
+           SELECT date_part('epoch', d.due_at) AS due FROM leafhopper.dispatch d
+            WHERE d.leaf = w.leaf AND d.state = 'pending' AND d.held IS NULL AND d.due_at <= statement_timestamp()
+            ORDER BY d.due_at LIMIT 1) timed ON true
+     WHERE (fresh.call_id IS NOT NULL OR timed.due IS NOT NULL)
+       AND NOT EXISTS (SELECT FROM leafhopper.leaf_control c WHERE c.leaf = w.leaf AND c.paused)
+)
+-- Of each leaf with calls that may be claimed, the first in each of the claim's indexes.
+SELECT ARRAY(SELECT f.leaf FROM first f ORDER BY f.leaf) AS work,
+       ARRAY(SELECT f.priority FROM first f ORDER BY f.leaf) AS first_priority,
+       ARRAY(SELECT f.call_id FROM first f ORDER BY f.leaf) AS first_call,
+       ARRAY(SELECT f.due FROM first f ORDER BY f.leaf) AS first_due,
        EXISTS (
            SELECT FROM unnest($1::text[]) AS w (leaf)
             CROSS JOIN LATERAL (
@@ -45,6 +53,15 @@ SELECT EXISTS (
        ARRAY(SELECT c.leaf FROM leafhopper.leaf_control c WHERE c.resumed_at IS NOT NULL ORDER BY c.leaf) AS resumed,
        ARRAY(SELECT extract(epoch FROM c.resumed_at)::float8 FROM leafhopper.leaf_control c
               WHERE c.resumed_at IS NOT NULL ORDER BY c.leaf) AS resumed_at,
+       -- Whether the database is not the one that it was, or a change was written down: as identity.sql.
+       EXISTS (
+           SELECT FROM leafhopper.origin g
+            WHERE g.changed_at IS NOT NULL
+               OR (g.system_identifier, g.timeline, g.database_name, g.database_oid) IS DISTINCT FROM (
+                   (SELECT s.system_identifier FROM pg_control_system() s),
+                   ('x' || substr(pg_walfile_name(pg_current_wal_lsn()), 1, 8))::bit(32)::int4,
+                   current_database()::text,
+                   (SELECT d.oid::int8 FROM pg_database d WHERE d.datname = current_database()))) AS another_database,
        -- As announce_sleep.sql.
        (SELECT setval('leafhopper.sleeping_until',
                       greatest(m.last_value, ((extract(epoch FROM clock_timestamp()) + $2) * 1000)::int8))

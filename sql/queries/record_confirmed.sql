@@ -137,7 +137,8 @@ SELECT i.call_id,
                  AND (SELECT t.source FROM leafhopper.standing(o.leaf, o.key) t) IN ('application', 'operator') THEN 'said'
             WHEN o.call_id IS NOT NULL THEN 'stood'
             WHEN s.call_id IS NOT NULL OR e.call_id IS NOT NULL AND l.call_id IS NULL THEN 'locked'
-            ELSE 'again' END AS outcome
+            ELSE 'again' END AS outcome,
+       EXISTS (SELECT FROM waiting) AS frees
   FROM input i
   LEFT JOIN seen s USING (call_id)
   LEFT JOIN own o USING (call_id)

@@ -132,7 +132,8 @@ SELECT i.call_id,
                 THEN coalesce((SELECT d.state FROM leafhopper.dispatch d WHERE d.call_id = i.call_id),
                               (SELECT f.state FROM leafhopper.finished f WHERE f.call_id = i.call_id), 'confirmed')
             WHEN s.call_id IS NOT NULL THEN 'locked'
-            ELSE 'superseded' END AS outcome
+            ELSE 'superseded' END AS outcome,
+       EXISTS (SELECT FROM waiting) AS frees
   FROM input i
   LEFT JOIN seen s USING (call_id)
   LEFT JOIN decided o USING (call_id)

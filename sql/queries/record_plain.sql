@@ -7,7 +7,7 @@
 -- $1 int8[] call id   $2 text[] leaf   $3 text[] key   $4 int4[] attempt number   $5 int4[] status
 -- $6 text[] headers as JSON   $7 text[] body as JSON, or NULL   $8 bytea[] body otherwise, or NULL
 -- $9 bool[] truncated   $10 bytea[] request hash   $11 int4[] generation, as at the claim
--- Gives the calls that are recorded. Of the others something is to be said that record_confirmed.sql knows: a newer
+-- Gives the calls that are recorded, and whether that lets others go. Of the others something is to be said that record_confirmed.sql knows: a newer
 -- attempt, a doubt, a takeover, a word that was there before.
 WITH input AS MATERIALIZED (
     SELECT *
@@ -15,12 +15,17 @@ WITH input AS MATERIALIZED (
                   $9::bool[], $10::bytea[], $11::int4[])
         AS i (call_id, leaf, key, attempt, status, headers, body, body_raw, truncated, request_hash, generation)
 ),
--- With all that is recorded: a join of few rows is one that the planner makes by comparing each with each.
+-- With all that is recorded: a join of few rows is one that the planner makes by comparing each with each. Each call is
+-- looked up by its id: the planner must not see that dispatch_one_at_a_time covers the state. It else reads all of that index,
+-- which has few calls and, while an old snapshot is open, an entry of each that was ever there.
 own AS MATERIALIZED (
     SELECT i.*, d.attempts + 1 AS spent, d.batch_id, d.key AS excludes
-      FROM input i JOIN leafhopper.dispatch d USING (call_id)
-     WHERE d.state = 'dispatching' AND d.tries = i.attempt AND d.in_doubt_since IS NULL
-       FOR UPDATE OF d SKIP LOCKED
+      FROM input i
+     CROSS JOIN LATERAL (
+        SELECT d.attempts, d.batch_id, d.key FROM leafhopper.dispatch d
+         WHERE d.call_id = i.call_id AND d.state || '' = 'dispatching'
+           AND d.tries = i.attempt AND d.in_doubt_since IS NULL
+           FOR UPDATE SKIP LOCKED) d
 ),
 placed AS (
     INSERT INTO leafhopper.result (leaf, key, generation, call_id, batch_id, attempts, attempt, status, headers, body,
@@ -48,4 +53,4 @@ waiting AS MATERIALIZED (
 freed AS (
     UPDATE leafhopper.dispatch d SET held = NULL FROM waiting w WHERE d.call_id = w.call_id
 )
-SELECT p.call_id FROM placed p
+SELECT p.call_id, EXISTS (SELECT FROM waiting) AS frees FROM placed p

@@ -18,7 +18,8 @@ WITH own AS MATERIALIZED (
            1 + coalesce((SELECT max(r.generation) FROM leafhopper.result r
                           WHERE r.leaf = $3 AND r.key = $4 AND r.undone_at IS NOT NULL), 0) AS generation
       FROM leafhopper.dispatch d LEFT JOIN LATERAL leafhopper.standing($3, $4) s ON true
-     WHERE d.call_id = $1 AND d.state = 'in_doubt' AND d.tries = $2 AND NOT d.resend
+     -- By its id: see record_plain.sql.
+     WHERE d.call_id = $1 AND d.state || '' = 'in_doubt' AND d.tries = $2 AND NOT d.resend
        FOR UPDATE OF d SKIP LOCKED
 ),
 -- What was not executed is sent, unless its time is over.

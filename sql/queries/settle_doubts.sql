@@ -11,13 +11,15 @@ WITH input AS (
         AS i (call_id, tries, kind, reason, takes, asks)
 ),
 own AS MATERIALIZED (
+    -- By its id: see record_plain.sql.
     SELECT i.* FROM input i JOIN leafhopper.dispatch d USING (call_id)
-     WHERE d.state = 'in_doubt' AND d.tries = i.tries AND d.due_at <= clock_timestamp()
+     WHERE d.state || '' = 'in_doubt' AND d.tries = i.tries AND d.due_at <= clock_timestamp()
        -- Its effect may stand by now: somebody's word, of a call that was taken over since the last look.
        -- answer_doubts.sql ends it.
        AND NOT EXISTS (SELECT FROM leafhopper.outbox o
                          JOIN leafhopper.result r ON r.leaf = o.leaf AND r.key = o.key AND r.undone_at IS NULL
-                        WHERE o.id = d.call_id)
+                        WHERE o.id = d.call_id
+                       OFFSET 0)
      ORDER BY d.call_id
        FOR UPDATE OF d SKIP LOCKED
 )

@@ -47,7 +47,7 @@ pub(crate) async fn run(args: &RunArgs, path: &Path) -> anyhow::Result<Exit> {
     };
     Ok(match app::run(setup, &config::process_env).await? {
         Ended::Clean => Exit::Done,
-        Ended::Doubts | Ended::AtOnce => Exit::Failed,
+        Ended::Doubts | Ended::Broken | Ended::AtOnce => Exit::Failed,
     })
 }
 

@@ -158,7 +158,10 @@ impl Selection {
         }
         let calls = counted(targets.len(), "call");
         if self.dry_run {
-            writeln!(out.err, "would {verb} {calls}; nothing is changed:")?;
+            writeln!(
+                out.err,
+                "would {verb} {calls}, as far as each allows it; nothing is changed:"
+            )?;
             would(store, &targets, self.json, out).await?;
             return Ok(None);
         }

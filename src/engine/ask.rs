@@ -62,12 +62,14 @@ async fn ask_about(context: &Shared, lane: &Arc<Lane>, doubt: DoubtRow, call: As
         Ok((probe, path))
     });
     let mut span = Span::default();
-    let record = match prepared {
-        Err(flaw) => {
-            let next = ProbeNext::Park(ParkReason::Template.as_str());
-            let history = ("probe_unclear", Some(format!("its probe: {flaw}")), None);
-            (next, 0, None, Some(history), "unclear")
-        }
+    let judged = match prepared {
+        Err(flaw) => Judged {
+            next: ProbeNext::Park(ParkReason::Template.as_str()),
+            unclear: 0,
+            status: None,
+            history: Some(("probe_unclear", Some(format!("its probe: {flaw}")), None)),
+            verdict: "unclear",
+        },
         Ok((probe, path)) => {
             let about = about(&lane.name, &call, None);
             span = context
@@ -78,14 +80,13 @@ async fn ask_about(context: &Shared, lane: &Arc<Lane>, doubt: DoubtRow, call: As
             listen_to(context, lane, call.credential.as_deref(), &evidence);
             let verdict = judge(&evidence, probe.found.as_deref(), &call.seen);
             span.end(&evidence, verdict.as_str(), !verdict.is_clear());
-            judged(&doubt, &call, &probe, evidence, &verdict, leaf)
+            judge_call(&doubt, &call, &probe, evidence, &verdict, leaf)
         }
     };
-    let (next, unclear, status, history, said) = record;
     let about = about(&lane.name, &call, span.place());
     context.observer.emit(Observation::Probed {
         about,
-        verdict: said,
+        verdict: judged.verdict,
     });
     let mut record = ProbeRecord {
         call: call.call,
@@ -93,11 +94,11 @@ async fn ask_about(context: &Shared, lane: &Arc<Lane>, doubt: DoubtRow, call: As
         alive_until: doubt.alive_until,
         leaf: lane.name.clone(),
         key: call.key.clone(),
-        next,
-        unclear,
+        next: judged.next,
+        unclear: judged.unclear,
         max_attempts: doubt.max_attempts.unwrap_or(leaf.retry.max_attempts),
-        status,
-        history,
+        status: judged.status,
+        history: judged.history,
         took: started.elapsed(),
     };
     reached("probe", "judged");
@@ -214,16 +215,18 @@ fn listen_to(context: &Shared, lane: &Lane, credential: Option<&str>, evidence: 
     tell_breaker(context, lane, credential.unwrap_or_default(), trouble);
 }
 
-type Judged = (
-    ProbeNext,
-    u32,
-    Option<u16>,
-    Option<(&'static str, Option<String>, Option<String>)>,
-    &'static str,
-);
+/// What an answer means for the call, and what people will read of it.
+struct Judged {
+    next: ProbeNext,
+    /// Unclear answers to count.
+    unclear: u32,
+    status: Option<u16>,
+    /// Class, error, and an excerpt of the body.
+    history: Option<(&'static str, Option<String>, Option<String>)>,
+    verdict: &'static str,
+}
 
-/// What the verdict means for this call, and what people will read of it.
-fn judged(
+fn judge_call(
     doubt: &DoubtRow,
     call: &AskedCall,
     probe: &Probe,
@@ -290,7 +293,13 @@ fn judged(
         AfterProbe::Park(reason) => ProbeNext::Park(reason.as_str()),
         AfterProbe::Rejected => ProbeNext::Rejected,
     };
-    (next, unclear, status, history, verdict.as_str())
+    Judged {
+        next,
+        unclear,
+        status,
+        history,
+        verdict: verdict.as_str(),
+    }
 }
 
 fn adopt(call: &AskedCall, evidence: Evidence, body: Body, weak: bool) -> ProbeNext {
@@ -377,6 +386,10 @@ fn told(
         }
     }
     let ended = !matches!(recorded.state.as_str(), "pending" | "in_doubt" | "parked");
+    if ended {
+        // Another call may have waited for its key.
+        context.nudges.work.give();
+    }
     if ended && asked.batch.is_some() {
         context.nudges.batch.give();
     }

@@ -52,18 +52,23 @@ pub(super) async fn attempt(
     let leaf_undoes = settings.leaf.compensate.is_some();
     let mut span = Span::default();
     let mut duty = call.duty(settings.leaf.settle(), leaf_undoes);
-    let patience = lane::patience(call.timeout.unwrap_or(settings.leaf.timeout));
-    if duty == Duty::ReadBody
-        && bodies::read(&context, &lane, &mut call, &mut place, patience).await
-    {
-        duty = call.duty(settings.leaf.settle(), leaf_undoes);
+    let mut again = Duration::ZERO;
+    if duty == Duty::ReadBody {
+        match bodies::read(&context, &lane, &mut call, &mut place).await {
+            Ok(()) => duty = call.duty(settings.leaf.settle(), leaf_undoes),
+            Err(delay) => again = delay,
+        }
     }
-    let recorded = if let Some((next, flaw)) = without_sending(&call, duty) {
+    let recorded = if let Some((next, flaw)) = without_sending(&call, duty, again) {
         drop(place);
         lane.not_sent();
         recorder::record(&context, Entry::not_sent(&call, next, flaw)).await
     } else {
-        send(&context, &lane, place, &call, term, claimed, &mut span).await
+        let sending = send(&context, &lane, place, &call, term, claimed, &mut span);
+        match std::panic::AssertUnwindSafe(sending).catch_unwind().await {
+            Ok(recorded) => recorded,
+            Err(_panic) => doubt(&context, &settings, &call).await,
+        }
     };
     // What is not recorded stays held: released, it would be given back as never sent. The lease tells.
     if recorded != Recorded::Nothing {
@@ -77,14 +82,14 @@ pub(super) async fn attempt(
     drop(slot);
 }
 
-/// What becomes of a call that is not sent now, with what people read of it; `None` where it is to be sent.
-fn without_sending(call: &Claimed, duty: Duty) -> Option<(Next, Option<&str>)> {
+/// What becomes of a call that is not sent now, with what people read of it; `None` where it is to be sent. One without its body
+/// is tried `again` after this time.
+fn without_sending(call: &Claimed, duty: Duty, again: Duration) -> Option<(Next, Option<&str>)> {
     const OTHER_REQUEST: &str =
         "the effect of this key was confirmed for another method, path or body";
     Some(match duty {
         Duty::Send => return None,
-        // There was no room for its body.
-        Duty::ReadBody => (not_now(call, Duration::ZERO), None),
+        Duty::ReadBody => (not_now(call, again), None),
         // What the leaf already confirmed is never sent again.
         Duty::Confirmed(generation) => (Next::Prior(generation), None),
         Duty::KeyConflict => (Next::Fail(FailReason::KeyConflict), Some(OTHER_REQUEST)),
@@ -198,6 +203,22 @@ async fn send(
             .await
         }
     }
+}
+
+/// The attempt has panicked, which is logged. Nobody knows how far it came; and held for as long as the process lives, its
+/// call would be nobody's.
+async fn doubt(context: &Shared, settings: &Settings, call: &Claimed) -> Recorded {
+    let Ok(request) = &call.request else {
+        return Recorded::Nothing;
+    };
+    let evidence = Evidence::Unanswered(Unanswered {
+        error: "the attempt panicked".to_owned(),
+        status: None,
+    });
+    let standing = standing(call, &settings.leaf, &request.method, false);
+    let next = next(settings, call, decide(&standing, Outcome::InDoubt));
+    let entry = Entry::unconfirmed(call, next, Outcome::InDoubt, evidence, Duration::ZERO);
+    recorder::record(context, entry).await
 }
 
 /// For the metrics, and for the process that may come after a SIGKILL.

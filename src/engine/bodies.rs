@@ -2,11 +2,10 @@
 
 use std::{sync::atomic::Ordering, time::Duration};
 
-use bytes::Bytes;
-
 use super::{
     context::{Nudges, Shared},
-    lane::{Lane, Place},
+    dispatcher::PUT_OFF,
+    lane::{self, Lane, Place},
 };
 use crate::{
     domain::call::{CallId, Claimed},
@@ -14,39 +13,43 @@ use crate::{
     store::StoreError,
 };
 
-/// Reads the body of a claimed call. `false` where it can't be had now: one that finds no room within `patience` is given
-/// back, as one that finds no place.
+/// Reads the body of a claimed call. Where it can't be had now, says after what time to try again: at once where there was no
+/// room for it within its patience, later where the database did not give it.
 pub(super) async fn read(
     context: &Shared,
     lane: &Lane,
     call: &mut Claimed,
     place: &mut Place,
-    patience: Duration,
-) -> bool {
-    if !place.turn(patience, &context.stop.claiming).await {
-        return false;
+) -> Result<(), Duration> {
+    let timeout = call.timeout.unwrap_or(lane.settings().leaf.timeout);
+    if !place
+        .turn(lane::patience(timeout), &context.stop.claiming)
+        .await
+    {
+        return Err(Duration::ZERO);
     }
-    match held_and_read(context, lane, call.id, patience).await {
-        Ok(Some(body)) => {
-            call.read(body);
-            true
-        }
-        Ok(None) => false,
-        Err(error) => {
+    held_and_read(context, lane, call, timeout)
+        .await
+        .unwrap_or_else(|error| {
             context.failed(&error);
-            false
-        }
-    }
+            Err(PUT_OFF)
+        })
 }
 
 async fn held_and_read(
     context: &Shared,
     lane: &Lane,
-    call: CallId,
-    patience: Duration,
-) -> Result<Option<Option<Bytes>>, StoreError> {
-    let size = size(context, call).await?;
+    call: &mut Claimed,
+    timeout: Duration,
+) -> Result<Result<(), Duration>, StoreError> {
+    let size = size(context, call.id).await?;
     let settings = lane.settings();
+    let patience = if settings.bodies.is_most(size) {
+        // It waits until nearly all others have ended, or never has its turn.
+        timeout / 2
+    } else {
+        lane::patience(timeout)
+    };
     let room = settings.bodies.take(size);
     // While one waits, no more are claimed.
     let waits = Waits::of(lane, &context.nudges);
@@ -56,11 +59,12 @@ async fn held_and_read(
     };
     drop(waits);
     let Some(held) = held else {
-        return Ok(None);
+        return Ok(Err(Duration::ZERO));
     };
     let _turn = context.reading.acquire().await;
-    let body = context.store.read_body(call).await?;
-    Ok(Some(body.map(|body| held.by(body))))
+    let body = context.store.read_body(call.id).await?;
+    call.read(body.map(|body| held.by(body)));
+    Ok(Ok(()))
 }
 
 /// A claimed call that waits for room.

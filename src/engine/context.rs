@@ -1,9 +1,10 @@
 //! What all loops share.
 
 use std::{
+    collections::BTreeMap,
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError, RwLock,
-        atomic::{AtomicBool, AtomicI64, AtomicU32, Ordering},
+        Arc, Mutex, PoisonError, RwLock,
+        atomic::{AtomicBool, AtomicI64, AtomicU32, AtomicUsize, Ordering},
     },
     time::Duration,
 };
@@ -16,21 +17,19 @@ use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
 use super::{
-    begun::Begun, entry::Entry, held::Held, lanes::Lanes, lease::Lease, recorder::Recording,
+    asleep::Asleep, begun::Begun, entry::Entry, held::Held, lanes::Lanes, lease::Lease,
+    recorder::Recording, said::Said,
 };
 use crate::{
     config::{Dispatch, Retention},
     observe::{Observation, Observer},
     shutdown::{Nudge, Stop},
-    store::{Store, StoreError, order::OrderingKey},
+    store::{Store, StoreError, claim::Start, order::OrderingKey},
     telemetry::Telemetry,
 };
 
 /// So long after a failure a statement that nobody heard of again may still take effect, with time to spare.
 const LATE: Duration = Duration::from_secs(60);
-
-/// Of one outage, no more causes than these are logged.
-const CAUSES_MAX: usize = 5;
 
 /// So many bodies are read at once: claims and records need the connections, too.
 const READERS: usize = 2;
@@ -109,15 +108,6 @@ pub(crate) struct News {
     pub(crate) calls: AtomicBool,
 }
 
-/// The mark in the database that this instance sleeps.
-#[derive(Debug, Default)]
-struct Sleep {
-    /// It is set until about then.
-    until: Option<Instant>,
-    /// The dispatcher sleeps under it.
-    wanted: bool,
-}
-
 /// All that the loops share.
 #[derive(Debug)]
 pub(crate) struct Context {
@@ -132,15 +122,21 @@ pub(crate) struct Context {
     pub(crate) nudges: Nudges,
     pub(crate) turns: Turns,
     pub(crate) news: News,
+    /// Notifications of work since the dispatcher last looked.
+    pub(crate) hints: AtomicUsize,
     pub(crate) recorder: mpsc::UnboundedSender<Recording>,
     /// Ordering keys whose head has ended.
     pub(crate) ended_heads: Mutex<Vec<OrderingKey>>,
+    /// Where the last look has found the first calls of each leaf.
+    firsts: Mutex<BTreeMap<String, Start>>,
     /// Instances that this one has seen to be dead.
     pub(crate) dead: Mutex<Vec<Uuid>>,
     /// The last renewal of the lease that was committed.
     pub(crate) last_beat: AtomicI64,
     /// The database was found changed; nothing is sent.
     pub(crate) database_changed: AtomicBool,
+    /// Whether it is the same database has to be asked.
+    pub(crate) origin_doubted: AtomicBool,
     /// The schema has gone on to where this program can't work with it.
     pub(crate) outgrown: CancellationToken,
     /// The last round of claiming went through.
@@ -154,9 +150,8 @@ pub(crate) struct Context {
     /// Turns to read a large body.
     pub(crate) reading: Semaphore,
     failing: AtomicU32,
-    /// What was logged of the failures since the last success.
-    said: Mutex<Vec<String>>,
-    sleep: Mutex<Sleep>,
+    said: Mutex<Said>,
+    pub(crate) asleep: Asleep,
     /// Until then a claim of this instance may turn up that it does not hold.
     claims_in_question: Mutex<Option<Instant>>,
     dispatch: RwLock<Dispatch>,
@@ -185,11 +180,14 @@ impl Context {
             nudges: Nudges::default(),
             turns: Turns::default(),
             news: News::default(),
+            hints: AtomicUsize::new(0),
             recorder,
             ended_heads: Mutex::default(),
+            firsts: Mutex::default(),
             dead: Mutex::default(),
             last_beat: AtomicI64::new(0),
             database_changed: AtomicBool::new(false),
+            origin_doubted: AtomicBool::new(true),
             outgrown: CancellationToken::new(),
             claims_work: AtomicBool::new(false),
             records_work: AtomicBool::new(true),
@@ -198,7 +196,7 @@ impl Context {
             reading: Semaphore::new(READERS),
             failing: AtomicU32::new(0),
             said: Mutex::default(),
-            sleep: Mutex::default(),
+            asleep: Asleep::default(),
             claims_in_question: Mutex::default(),
             dispatch: RwLock::new(dispatch),
             retention: RwLock::default(),
@@ -250,12 +248,8 @@ impl Context {
         self.failing.fetch_add(1, Ordering::Relaxed);
         // It may have been a claim.
         self.question_claims();
-        let cause = error.cause();
         let mut said = self.said.lock().unwrap_or_else(PoisonError::into_inner);
-        let first = said.len() < CAUSES_MAX && !said.contains(&cause);
-        if first {
-            said.push(cause);
-        }
+        let first = said.is_news(error.rough_cause(), Instant::now());
         drop(said);
         self.observer
             .emit(Observation::DatabaseError { error, first });
@@ -265,57 +259,28 @@ impl Context {
     pub(crate) fn worked(&self) {
         let failures = self.failing.swap(0, Ordering::Relaxed);
         if failures > 0 {
-            let said = self.said.lock();
-            said.unwrap_or_else(PoisonError::into_inner).clear();
-            tracing::info!(
-                failures,
-                "the database answers again after {failures} failures"
-            );
-            self.nudges.origin.give();
+            let mut said = self.said.lock().unwrap_or_else(PoisonError::into_inner);
+            let was_told = said.is_over(Instant::now());
+            drop(said);
+            if was_told {
+                tracing::info!(
+                    failures,
+                    "the database answers again after {failures} failures"
+                );
+            }
+            self.doubt_origin();
         }
     }
 
-    fn sleep(&self) -> MutexGuard<'_, Sleep> {
-        self.sleep.lock().unwrap_or_else(PoisonError::into_inner)
+    /// It may be another database: one that came back, or that differs.
+    pub(crate) fn doubt_origin(&self) {
+        self.origin_doubted.store(true, Ordering::SeqCst);
+        self.nudges.origin.give();
     }
 
-    /// Whether the mark in the database covers a sleep of this length.
-    pub(crate) fn announced_sleep(&self, sleep: Duration) -> bool {
-        let now = Instant::now();
-        let mut mark = self.sleep();
-        mark.wanted = true;
-        mark.until.is_some_and(|until| now + sleep < until)
-    }
-
-    /// Whether the mark was set, which it is no more as far as this instance is concerned.
-    pub(crate) fn woke(&self) -> bool {
-        let mut mark = self.sleep();
-        mark.wanted = false;
-        mark.until
-            .take()
-            .is_some_and(|until| Instant::now() < until)
-    }
-
-    /// The mark is set, for this long.
-    pub(crate) fn sleep_was_announced(&self, duration: Duration) {
-        self.sleep().until = Some(Instant::now() + duration);
-    }
-
-    /// Until when the mark is set under which the dispatcher sleeps, where it has to be renewed soon.
-    pub(crate) fn sleeps_until(&self, poll: Duration) -> Option<Instant> {
-        let now = Instant::now();
-        let mark = self.sleep();
-        // One that has run out is set by the dispatcher, which looks for work once more then.
-        mark.until
-            .filter(|until| mark.wanted && *until > now && *until - now < poll * 3)
-    }
-
-    /// The mark that was set until `before` was renewed. Not where the dispatcher woke meanwhile: it may have taken it back.
-    pub(crate) fn sleep_was_renewed(&self, before: Instant, until: Instant) {
-        let mut mark = self.sleep();
-        if mark.until == Some(before) {
-            mark.until = Some(until);
-        }
+    /// How many notifications of work have come since this was last asked.
+    pub(crate) fn told_of_work(&self) -> usize {
+        self.hints.swap(0, Ordering::Relaxed)
     }
 
     /// A claim of this instance may turn up that it does not hold.
@@ -386,6 +351,17 @@ impl Context {
     pub(crate) fn call_news(&self) {
         self.news.calls.store(true, Ordering::SeqCst);
         self.nudges.news.give();
+    }
+
+    /// What the look saw first of each leaf.
+    pub(crate) fn saw_firsts(&self, firsts: BTreeMap<String, Start>) {
+        *self.firsts.lock().unwrap_or_else(PoisonError::into_inner) = firsts;
+    }
+
+    /// That, where the look came after the last time that this was asked.
+    pub(crate) fn take_firsts(&self) -> BTreeMap<String, Start> {
+        let mut firsts = self.firsts.lock().unwrap_or_else(PoisonError::into_inner);
+        std::mem::take(&mut *firsts)
     }
 
     /// An ordered call has ended: the next of its key may go.

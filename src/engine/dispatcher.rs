@@ -16,8 +16,9 @@ use super::{
     driver::backoff,
     lane::{Lane, Slot},
     lease::BootTime,
-    lookout::{ASLEEP, SLEEP, UNTOLD},
     marks::Marks,
+    reclaimer,
+    rest::{AWAKE_POLL, Rest},
 };
 use crate::{
     domain::call::Claimed,
@@ -28,12 +29,6 @@ use crate::{
         claim::{Claims, Looking, Want},
     },
 };
-
-/// While work comes in, it looks this often.
-const AWAKE_POLL: Duration = Duration::from_millis(2);
-
-/// So long after the last work that was found.
-const AWAKE_FOR: Duration = Duration::from_millis(250);
 
 /// A call whose credential can't be used, or whose breaker is open, is looked at again after this time.
 pub(super) const PUT_OFF: Duration = Duration::from_secs(5);
@@ -46,7 +41,10 @@ const SPARE: u32 = 256;
 
 /// While new calls come in, it looks so often at what else may be due: retries, resends, the oldest of all priorities,
 /// and what is in the way. Looking at all that takes three times as long.
-const EVERYTHING_EACH: Duration = Duration::from_millis(20);
+const EVERYTHING_EACH: Duration = Duration::from_millis(50);
+
+/// And so often while some of that is left over by each such look, or a flood of new calls would be nearly all that is sent.
+const LEFT_OVER_EACH: Duration = Duration::from_millis(5);
 
 const NAME: &str = "dispatcher";
 
@@ -55,7 +53,7 @@ pub(super) fn spawn(tasks: &Tasks, context: &Shared, attempts: &Tasks, stop: &St
     let dispatcher = Dispatcher {
         context: context.clone(),
         attempts: attempts.clone(),
-        last_work: Instant::now(),
+        rest: Rest::new(context),
         failures: 0,
         spare: 0,
         marks: Marks::default(),
@@ -93,12 +91,15 @@ pub(super) fn spawn(tasks: &Tasks, context: &Shared, attempts: &Tasks, stop: &St
 }
 
 /// What a round came to.
+#[derive(Debug, Default)]
 struct Round {
     taken: usize,
     /// The next one should follow at once.
     again: bool,
     /// Calls that can't go were in the way.
     put_off: bool,
+    /// See [`Claims::due_left`].
+    due_left: bool,
 }
 
 /// The wait, cut where a lane is to be looked at before.
@@ -112,7 +113,7 @@ fn sooner(wait: Duration, look_again: Option<Instant>) -> Duration {
 struct Dispatcher {
     context: Shared,
     attempts: Tasks,
-    last_work: Instant,
+    rest: Rest,
     failures: u32,
     /// So many calls more are looked at, after a round that had to put some off.
     spare: u32,
@@ -130,6 +131,9 @@ impl Dispatcher {
             return poll;
         }
         let now = Instant::now();
+        let told = self.rest.told().await;
+        let firsts = self.context.take_firsts();
+        self.marks.seen(&firsts, now);
         let from_head = self.marks.is_head_due(now);
         let (mut wants, look_again) = self.wants(from_head);
         let mixed = |want: &Want| want.aged > 0 && self.marks.know_several(&want.leaf);
@@ -161,33 +165,35 @@ impl Dispatcher {
                 taken,
                 again,
                 put_off,
+                due_left,
             }) => {
                 self.failures = 0;
                 if looking != Looking::Fresh {
                     self.spare = if put_off { SPARE } else { 0 };
                     // What was put off was in the way of others.
-                    let each = if put_off {
-                        Duration::ZERO
-                    } else {
-                        EVERYTHING_EACH
+                    let each = match (put_off, due_left) {
+                        (true, _) => Duration::ZERO,
+                        (false, true) => LEFT_OVER_EACH,
+                        (false, false) => EVERYTHING_EACH,
                     };
                     self.everything_at = Instant::now() + each;
                 }
                 self.context.claims_work.store(true, Ordering::SeqCst);
                 self.context.worked();
                 if taken > 0 {
-                    self.last_work = Instant::now();
-                    self.wake().await;
+                    self.rest.found(taken, told).await;
                 }
                 if again {
-                    Duration::ZERO
-                } else if self.last_work.elapsed() < AWAKE_FOR {
-                    sooner(AWAKE_POLL, look_again)
-                } else if self.sleep_announced(poll).await {
-                    sooner(poll * UNTOLD, look_again)
-                } else {
-                    Duration::ZERO
+                    return Duration::ZERO;
                 }
+                let all = looking != Looking::Fresh && from_head;
+                // Nothing rests on a look at a part.
+                let part = match looking {
+                    Looking::Fresh => self.everything_at,
+                    Looking::Everything { .. } => self.marks.head_again(),
+                };
+                let wait = self.rest.wait((!all).then_some(part)).await;
+                sooner(wait, look_again)
             }
             Err(error) => {
                 self.failures += 1;
@@ -206,8 +212,12 @@ impl Dispatcher {
         for lane in self.context.lanes.all() {
             match lane.want(now) {
                 Ok(want) => wants.push(Want {
-                    // The oldest of all priorities are looked for from the head.
-                    aged: if from_head { want.aged } else { 0 },
+                    // A claim that looks at all priorities takes its time: elsewhere it is a whole one, when it is its turn.
+                    aged: if from_head || want.aged >= want.slots {
+                        want.aged
+                    } else {
+                        0
+                    },
                     from: if from_head {
                         want.from
                     } else {
@@ -237,12 +247,12 @@ impl Dispatcher {
         let claimed = BootTime::now();
         let claims = self.claim_together(wants, looking).await?;
         let now = Instant::now();
-        self.marks.claimed(from_head, &claims, now);
         let taken = claims.claimed.len();
         self.context.observer.emit(Observation::Claimed {
             calls: taken,
             took: started.elapsed(),
         });
+        let mut backlog = false;
         for want in wants {
             let calls = claims
                 .claimed
@@ -251,19 +261,22 @@ impl Dispatcher {
                 .count();
             if let Some(lane) = self.context.lanes.get(&want.leaf) {
                 lane.claimed(want, u32::try_from(calls).unwrap_or(u32::MAX));
+                backlog |= lane.has_backlog();
+                if looking != Looking::Fresh && !claims.cut && !lane.has_backlog() {
+                    self.marks.all_taken(&want.leaf);
+                }
             }
         }
+        self.marks.claimed(from_head, &claims, backlog, now);
         if self.context.stop.claiming.is_cancelled() {
-            // What was claimed meanwhile is not sent, and given back as the instance leaves.
-            for call in claims.claimed {
-                self.context.held.release(call.id, call.round);
-            }
+            reclaimer::set_free(&self.context, &claims.claimed).await;
             return Ok(Round {
                 taken,
-                again: false,
-                put_off: false,
+                ..Round::default()
             });
         }
+        let due_left = claims.due_left;
+        let cut = claims.cut && taken > 0;
         for mut call in claims.claimed {
             // The time from the claim to here is part of the way from the commit to the send.
             call.waited += started.elapsed();
@@ -280,11 +293,12 @@ impl Dispatcher {
             // Some of them may be doubts now.
             self.context.nudges.doubt.give();
         }
-        let again = put_off || wants.iter().any(|want| self.has_more(want));
+        let again = put_off || cut || wants.iter().any(|want| self.has_more(want));
         Ok(Round {
             taken,
             again,
             put_off,
+            due_left,
         })
     }
 
@@ -319,7 +333,10 @@ impl Dispatcher {
                 other => return other,
             }
         }
-        let mut all = Claims::default();
+        let mut all = Claims {
+            cut: true,
+            ..Claims::default()
+        };
         for want in wants {
             let one = Want {
                 slots: 1,
@@ -329,6 +346,7 @@ impl Dispatcher {
             match self.claim_round(&[one], looking).await {
                 Ok(claims) => {
                     all.put_off += claims.put_off;
+                    all.due_left |= claims.due_left;
                     all.reached.extend(claims.reached);
                     all.claimed.extend(claims.claimed);
                 }
@@ -360,30 +378,5 @@ impl Dispatcher {
             Err(_) => held.close_round(round, []),
         }
         claims
-    }
-
-    /// Work has come: while it is awake it looks by itself, and producers are spared the notification, for which
-    /// their commits wait for each other (PostgreSQL, LISTEN/NOTIFY's queue has one lock).
-    async fn wake(&self) {
-        if self.context.woke()
-            && let Err(error) = self.context.store.announce_awake().await
-        {
-            self.context.failed(&error);
-        }
-    }
-
-    /// Says in the database that this instance sleeps, so that an insert wakes it. `false` the first time:
-    /// what came in before the mark was set is looked for once more.
-    async fn sleep_announced(&mut self, poll: Duration) -> bool {
-        // The mark outlives the sleep by so much that it needs renewal only now and then.
-        let announced = self.context.announced_sleep(poll);
-        if announced {
-            return true;
-        }
-        match self.context.store.announce_sleep(poll * SLEEP).await {
-            Ok(()) => self.context.sleep_was_announced(poll * ASLEEP),
-            Err(error) => self.context.failed(&error),
-        }
-        false
     }
 }

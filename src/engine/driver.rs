@@ -20,7 +20,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A loop that the look tells of what is due looks this often all the same: what the look does not see comes late, and is
 /// not left.
-pub(super) const UNTOLD: Duration = Duration::from_secs(60);
+pub(super) const UNTOLD: Duration = Duration::from_secs(120);
 
 /// Whether there is more to do at once.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -1,13 +1,15 @@
-//! Is this still the same database? Compared at start ([`crate::app`]) and then again and again, so also
-//! after every reconnect. Where it is not, or where it lost what was committed, all sending stops.
+//! Is this still the same database? Compared at start ([`crate::app`]), then while calls are held, whenever the look
+//! ([`super::lookout`]) or a failure gives cause, and now and then. Where it is not, or where it lost what was committed, all
+//! sending stops.
 
 use std::{collections::HashSet, sync::atomic::Ordering, time::Duration};
 
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::{
     context::Shared,
-    driver::{self, More, Pass},
+    driver::{self, More, Pass, UNTOLD},
 };
 use crate::{observe::Observation, shutdown::Tasks, store::StoreError};
 
@@ -21,6 +23,14 @@ const WITNESSES: Duration = Duration::from_millis(250);
 
 #[derive(Debug, Default)]
 struct Guardian {
+    /// When it was asked last, and answered.
+    asked: Option<Instant>,
+    /// It is to be asked.
+    due: bool,
+    /// What was found, and could not be written down yet.
+    found: Option<String>,
+    /// The database says that sending is stopped: a person will say how to go on.
+    written: bool,
     /// For the other witnesses of a failover.
     waiting: bool,
 }
@@ -32,6 +42,15 @@ impl Pass for Guardian {
         // What this instance knows to be committed is read before the database is asked.
         let beat = context.last_beat.load(Ordering::SeqCst);
         let held = context.held.snapshot().calls;
+        self.due |= context.origin_doubted.swap(false, Ordering::SeqCst);
+        let unsettled = self.waiting || context.database_changed.load(Ordering::SeqCst);
+        // The look tells, where it comes as often.
+        let told = context.dispatch().poll_interval <= context.dispatch().lease / 6;
+        let lately = told && self.asked.is_some_and(|at| at.elapsed() < UNTOLD);
+        if held.is_empty() && !unsettled && !self.due && lately {
+            return Ok(More::Later);
+        }
+        self.due = true;
         let origin = context.store.origin().await?;
         self.waiting = false;
         let mut difference = origin.change.clone();
@@ -67,17 +86,22 @@ impl Pass for Guardian {
         } else if difference.is_none() {
             difference = origin.difference();
         }
-        match difference {
+        match difference.or_else(|| self.found.take()) {
             Some(difference) => {
+                self.found = Some(difference.clone());
                 stop_sending(context, &difference, origin.change.is_some()).await?;
+                (self.found, self.written) = (None, true);
             }
+            // What another loop has just found may be on its way to the database.
             None => {
-                if context.database_changed.swap(false, Ordering::SeqCst) {
+                if self.written && context.database_changed.swap(false, Ordering::SeqCst) {
                     tracing::info!("a person said how to go on: calls are sent again");
                     context.nudges.work.give();
                 }
+                self.written = false;
             }
         }
+        (self.due, self.asked) = (false, Some(Instant::now()));
         Ok(More::Later)
     }
 

@@ -2,9 +2,9 @@
 //! instances that live.
 //!
 //! The n-th of L instances that know a leaf gets N / L of its concurrency, and one more if n < N mod L. A
-//! share shrinks at once. It grows only after every other live instance has published the same membership,
-//! which each does only when no more of its calls are under way than its new share: so the limit is never
-//! exceeded, whoever comes or goes.
+//! share shrinks at once. It grows only after a look in which every live instance, this one too, had published the
+//! same membership, which each does only when no more of its calls are under way than its new share: so the limit is
+//! never exceeded, whoever comes or goes, and however long a renewal waits for its row.
 
 use std::{
     collections::HashMap,
@@ -48,6 +48,8 @@ pub(super) fn spawn(tasks: &Tasks, context: &Shared, until: &CancellationToken) 
 struct Heartbeat {
     /// Whether this instance has had a row.
     registered: bool,
+    /// Commits are lost, and that is not written down yet.
+    lost: bool,
     /// The membership that the shares rest on.
     membership: String,
     /// The membership that the others were told of.
@@ -64,7 +66,7 @@ impl Pass for Heartbeat {
     async fn pass(&mut self, context: &Shared) -> Result<More, StoreError> {
         let renewed = self.renew(context).await;
         match &renewed {
-            Ok(()) => context.observer.emit(Observation::Renewed),
+            Ok(_) => context.observer.emit(Observation::Renewed),
             Err(error) => {
                 context.observer.emit(Observation::RenewalFailed);
                 look_at_schema(context, error).await;
@@ -72,8 +74,7 @@ impl Pass for Heartbeat {
                 self.seen.clear();
             }
         }
-        renewed?;
-        let members = context.store.members().await?;
+        let members = renewed?;
         self.look_at_others(context, &members);
         let more = self.share_out(context, &members);
         Ok(more)
@@ -85,7 +86,8 @@ impl Pass for Heartbeat {
 }
 
 impl Heartbeat {
-    async fn renew(&mut self, context: &Shared) -> Result<(), StoreError> {
+    /// Renews the lease, or begins a new one. Says who else there is.
+    async fn renew(&mut self, context: &Shared) -> Result<Vec<Member>, StoreError> {
         let dispatch = context.dispatch();
         let published: serde_json::Map<String, serde_json::Value> = context
             .lanes
@@ -101,7 +103,7 @@ impl Heartbeat {
         let asked = BootTime::now();
         context.lease.shortened(asked, dispatch.lease);
         let id = context.identity.id;
-        let beat = context
+        let (beat, mut members) = context
             .store
             .heartbeat(id, dispatch.lease, &leaves, &self.membership)
             .await?;
@@ -112,7 +114,7 @@ impl Heartbeat {
         if beat.is_none() && context.stop.claiming.is_cancelled() {
             // It takes its leave; what it has under way is recorded without a row.
             context.lease.lost();
-            return Ok(());
+            return Ok(members);
         }
         self.look_for_losses(context, beat).await?;
         match beat {
@@ -141,28 +143,36 @@ impl Heartbeat {
                     .await?;
                 context.lease.renewed(asked, dispatch.lease);
                 context.store.notify("leafhopper_instance").await?;
+                members = context.store.members().await?;
             }
         }
         self.registered = true;
-        Ok(())
+        Ok(members)
     }
 
     /// Only this instance counts its beats up, and nobody takes it for dead while its lease runs, or in
     /// another database: otherwise commits are lost. Said here, before the next renewal hides it.
-    async fn look_for_losses(&self, context: &Shared, beat: Option<i64>) -> Result<(), StoreError> {
+    async fn look_for_losses(
+        &mut self,
+        context: &Shared,
+        beat: Option<i64>,
+    ) -> Result<(), StoreError> {
         let known = context.last_beat.load(Ordering::SeqCst);
         let lost = match beat {
             Some(beat) => beat <= known,
             None if known == 0 => false,
             None => context.lease.runs() || context.store.origin().await?.difference().is_some(),
         };
-        if lost {
+        if lost || self.lost {
+            self.lost = true;
             let difference = "a renewal of this instance's lease is lost";
             context.stop_all_sending();
             context
                 .observer
                 .emit(Observation::DatabaseChanged { difference });
             context.store.halt(difference).await?;
+            self.lost = false;
+            context.doubt_origin();
         }
         Ok(())
     }
@@ -237,9 +247,7 @@ impl Heartbeat {
             .filter(|member| member.alive || member.id == id)
             .collect();
         let membership = fingerprint(&alive);
-        let agreed = alive
-            .iter()
-            .all(|member| member.id == id || member.membership == membership);
+        let agreed = all_agree(&alive, &membership, &self.membership);
         let mut within = true;
         for lane in context.lanes.all() {
             let settings = lane.settings();
@@ -261,7 +269,7 @@ impl Heartbeat {
                 .map(|rate| if now == 0 { 0.0 } else { rate / of });
             let grew = now > lane.share();
             lane.set_share(now, rate);
-            within &= lane.in_flight() <= now;
+            within &= lane.in_flight() <= target;
             if grew {
                 context.nudges.slot.give();
                 context.nudges.work.give();
@@ -270,6 +278,11 @@ impl Heartbeat {
         if within && self.membership != membership {
             self.membership = membership;
             // The others wait for this to be published.
+            return More::Now;
+        }
+        let own = alive.iter().find(|member| member.id == id);
+        if self.membership == membership && own.is_some_and(|own| own.membership != membership) {
+            // Published only now: the next look tells whether all agree.
             return More::Now;
         }
         More::Later
@@ -283,6 +296,12 @@ async fn look_at_schema(context: &Shared, error: &StoreError) {
     if not_understood && let Err(MigrateError::Newer { .. }) = context.store.check_schema().await {
         context.outgrown.cancel();
     }
+}
+
+/// Whether all who live had published this membership before they were looked at, this one too: another may have looked just
+/// before it did. After a gap this one has no membership, whatever its row says.
+fn all_agree(alive: &[&Member], membership: &str, own: &str) -> bool {
+    own == membership && alive.iter().all(|member| member.membership == membership)
 }
 
 /// The membership in one word: who lives, and which leaves each knows.
@@ -318,6 +337,28 @@ fn share(limit: u32, knowing: &[Uuid], id: Uuid) -> u32 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn member(id: u128, membership: &str) -> Member {
+        Member {
+            id: Uuid::from_u128(id),
+            beat: 1,
+            alive: true,
+            membership: membership.to_owned(),
+            leaves: ["leaf".to_owned()].into(),
+        }
+    }
+
+    #[test]
+    fn nobody_grows_before_a_look_at_what_all_have_published() {
+        // Two that have waited past their leases, each seeing the other dead: neither has said so before it looked.
+        assert!(!all_agree(&[&member(1, "both")], "alone", ""));
+        assert!(!all_agree(&[&member(1, "both")], "alone", "alone"));
+        assert!(all_agree(&[&member(1, "alone")], "alone", "alone"));
+        // The row of before a gap.
+        assert!(!all_agree(&[&member(1, "alone")], "alone", ""));
+        let (one, other) = (member(1, "both"), member(2, "alone"));
+        assert!(!all_agree(&[&one, &other], "both", "both"));
+    }
 
     #[test]
     fn shares_add_up_to_the_limit() {

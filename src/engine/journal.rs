@@ -175,13 +175,19 @@ async fn try_one(context: &Context, author: &Author, entry: &Entry) -> Result<bo
             let outcome = store
                 .record_confirmed(&author.name, &[confirmation])
                 .await?;
-            Ok(outcome.iter().any(|(_, how)| *how == Confirmed::Locked))
+            Ok(outcome
+                .calls
+                .iter()
+                .any(|(_, how)| *how == Confirmed::Locked))
         }
         Entry::Other(attempt) => {
             let outcome = store
                 .record_other(author.instance, &author.name, &[attempt])
                 .await?;
-            Ok(outcome.iter().any(|(_, moved)| *moved == Moved::Locked))
+            Ok(outcome
+                .calls
+                .iter()
+                .any(|(_, moved)| *moved == Moved::Locked))
         }
     }
 }

@@ -201,7 +201,7 @@ impl Lane {
             timeout: leaf.timeout,
             give_up_after: leaf.retry.give_up_after,
             window: leaf.idempotency.as_ref().map(|dialect| dialect.window),
-            aged: (state.since_aged + slots) / AGED_EACH,
+            aged: ((state.since_aged + slots) / AGED_EACH).min(slots),
             credentials,
             idempotency: leaf
                 .idempotency
@@ -301,10 +301,10 @@ impl Lane {
         if self.settings().leaf.rate.is_some() {
             state.bucket.take(calls);
         }
-        state.since_aged = if want.aged > 0 {
-            0
-        } else {
-            state.since_aged + calls
+        let since = state.since_aged.saturating_add(calls);
+        state.since_aged = match want.aged {
+            0 => since,
+            aged => since.saturating_sub(aged * AGED_EACH).min(AGED_EACH - 1),
         };
     }
 

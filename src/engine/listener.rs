@@ -1,6 +1,6 @@
 //! Listens for notifications, and makes loops look sooner. Without it they poll.
 
-use std::time::Duration;
+use std::{sync::atomic::Ordering, time::Duration};
 
 use tokio_util::sync::CancellationToken;
 
@@ -85,6 +85,7 @@ async fn listen(
         context.turns.turned(NAME, PATIENCE);
         match listener.next_or_silence().await? {
             Some(Hint::Work) => {
+                context.hints.fetch_add(1, Ordering::Relaxed);
                 context.nudges.work.give();
                 context.nudges.order.give();
             }

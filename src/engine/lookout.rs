@@ -25,9 +25,6 @@ pub(super) const SLEEP: u32 = 8;
 /// And counts as set for so many: two less, for the way to the database.
 pub(super) const ASLEEP: u32 = 6;
 
-/// Under the mark the dispatcher is told of work; untold it looks by itself after so many.
-pub(super) const UNTOLD: u32 = 5;
-
 pub(super) fn spawn(tasks: &Tasks, context: &Shared, until: &CancellationToken) {
     let nudge = context.nudges.look.clone();
     let lookout = Lookout {
@@ -53,7 +50,7 @@ impl Pass for Lookout {
             return Ok(More::Later);
         }
         let leaves = context.lanes.names();
-        let (asked, asleep) = (Instant::now(), context.sleeps_until(poll));
+        let (asked, asleep) = (Instant::now(), context.asleep.ends_soon(poll));
         let sleep = asleep.map(|_| poll * SLEEP);
         let mut look = pin!(context.store.look_around(&leaves, sleep));
         let seen = loop {
@@ -67,8 +64,9 @@ impl Pass for Lookout {
             }
         };
         if let Some(until) = asleep {
-            context.sleep_was_renewed(until, asked + poll * ASLEEP);
+            context.asleep.renewed(until, asked + poll * ASLEEP);
         }
+        context.saw_firsts(seen.work.clone());
         tell(context, &seen);
         self.resume(context, seen.resumed);
         Ok(More::Later)
@@ -111,9 +109,10 @@ fn tell(context: &Shared, seen: &Seen) {
     let nudges = &context.nudges;
     // What waits for a place can be over.
     let probe_waits = context.lanes.all().iter().any(|lane| lane.probe_waits());
+    let is_work = !seen.work.is_empty();
     let told = [
         // One in doubt may be sent again.
-        (seen.work || seen.doubts, &nudges.work),
+        (is_work || seen.doubts, &nudges.work),
         (seen.doubts || probe_waits, &nudges.doubt),
         (seen.ends, &nudges.end),
         (seen.held, &nudges.order),
@@ -123,9 +122,13 @@ fn tell(context: &Shared, seen: &Seen) {
     for (_, nudge) in told.iter().filter(|(is_there, _)| *is_there) {
         nudge.give();
     }
+    if seen.another_database {
+        context.doubt_origin();
+    }
 }
 
 fn tell_all(context: &Shared) {
+    context.doubt_origin();
     let nudges = &context.nudges;
     for nudge in [
         &nudges.work,

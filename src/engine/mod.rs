@@ -6,11 +6,13 @@
 //! first: one call's life, top to bottom.
 
 mod ask;
+mod asleep;
 mod attempt;
 mod batcher;
 mod begun;
 mod bodies;
 mod breaker;
+mod busy;
 mod context;
 mod credentials;
 mod dispatcher;
@@ -38,6 +40,8 @@ mod ramp;
 mod rate;
 mod reclaimer;
 mod recorder;
+mod rest;
+mod said;
 mod teardown;
 mod untracked;
 

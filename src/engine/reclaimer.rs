@@ -13,7 +13,7 @@ use super::{
     context::Shared,
     driver::{self, More, Pass, UNTOLD},
 };
-use crate::{observe::Observation, shutdown::Tasks, store::StoreError};
+use crate::{domain::call::Claimed, observe::Observation, shutdown::Tasks, store::StoreError};
 
 pub(super) fn spawn(tasks: &Tasks, context: &Shared, until: &CancellationToken) {
     driver::spawn(
@@ -84,6 +84,17 @@ async fn give_back(context: &Shared) -> Result<(), StoreError> {
         context.nudges.doubt.give();
     }
     Ok(())
+}
+
+/// What was claimed as the stop began is not sent. It is free at once: what is under way may take all of the grace.
+pub(super) async fn set_free(context: &Shared, calls: &[Claimed]) {
+    for call in calls {
+        context.held.release(call.id, call.round);
+    }
+    if let Err(error) = give_back(context).await {
+        // As the instance leaves, it is tried again.
+        context.failed(&error);
+    }
 }
 
 /// At a graceful stop: whatever is left of this instance's claims was not sent; its row goes.

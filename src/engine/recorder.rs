@@ -292,9 +292,11 @@ async fn write_group(
         }
     }
     let mut outcomes = Vec::with_capacity(group.len());
+    let mut frees = false;
     if !confirmations.is_empty() {
         let recorded = context.store.record_plain(&confirmations).await?;
-        let recorded: HashSet<CallId> = recorded.into_iter().collect();
+        frees |= recorded.frees;
+        let recorded: HashSet<CallId> = recorded.calls.into_iter().collect();
         let plain = recorded.iter();
         outcomes.extend(plain.map(|call| (*call, Recorded::Confirmed(Confirmed::Recorded))));
         confirmations.retain(|confirmation| !recorded.contains(&confirmation.call));
@@ -304,8 +306,10 @@ async fn write_group(
             .store
             .record_confirmed(&identity.name, &confirmations)
             .await?;
+        frees |= recorded.frees;
         outcomes.extend(
             recorded
+                .calls
                 .into_iter()
                 .map(|(call, how)| (call, Recorded::Confirmed(how))),
         );
@@ -315,11 +319,15 @@ async fn write_group(
             .store
             .record_other(identity.id, &identity.name, &others)
             .await?;
-        for (call, moved) in recorded {
+        frees |= recorded.frees;
+        for (call, moved) in recorded.calls {
             if let Some(attempt) = others.iter().find(|attempt| attempt.call == call) {
                 outcomes.push((call, Recorded::Moved(attempt.next, moved)));
             }
         }
+    }
+    if frees {
+        context.nudges.work.give();
     }
     Ok(outcomes)
 }

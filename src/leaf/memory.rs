@@ -25,6 +25,11 @@ impl Memory {
         }
     }
 
+    /// Whether so many bytes are more than half of it.
+    pub(crate) fn is_most(&self, bytes: usize) -> bool {
+        units(bytes) > self.units / 2
+    }
+
     /// Waits until there is room for so many bytes. What is larger than all of it goes alone.
     pub(crate) async fn take(&self, bytes: usize) -> Held {
         let units = units(bytes).min(self.units);

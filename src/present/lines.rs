@@ -96,7 +96,7 @@ pub(super) const UNDO_WAIVED: &str = "(undo waived)";
 
 #[rustfmt::skip]
 pub(super) const LINES: &[Line] = &[
-    line("pending", "", "It is its turn: an instance takes it as soon as it has a free slot for leaf {leaf}.", &[]),
+    line("pending", "", "It is its turn: an instance takes it as soon as it has a free slot for leaf {leaf}. One that was killed keeps its slots until its lease has ended, unless `dispatch.state_dir` is set.", &[]),
     line("pending", NO_INSTANCE, "No instance is running: start `leafhopper run`, and look why it ended.", CHECK),
     line("pending", NOT_BEFORE, "It is not due yet: it goes in {due}.", &[]),
     line("pending", OVERDUE, "It is due and nobody sends it: the instances are down, or busy with calls before it. One that was killed keeps its slots until its lease has ended.", CHECK),

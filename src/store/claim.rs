@@ -34,6 +34,18 @@ impl Start {
         self.due = self.due.max(reached.due);
     }
 
+    /// Where to begin instead, where the first calls that there are lie before this.
+    pub fn before(&self, first: &Self) -> Option<Self> {
+        let mut before = self.clone();
+        for (priority, call) in &first.fresh {
+            if let Some(mark) = before.fresh.get_mut(priority) {
+                *mark = (*mark).min(call - 1);
+            }
+        }
+        before.due = before.due.min(first.due);
+        (before != *self).then_some(before)
+    }
+
     /// Array literals of the spans to be looked at: behind a priority and a call id, below a priority. They leave out
     /// nothing but what lies before a mark.
     fn spans(&self) -> [String; 3] {
@@ -181,7 +193,11 @@ pub struct Claims {
     pub put_off: u64,
     /// How far it came, by leaf.
     pub reached: BTreeMap<String, Start>,
-    /// How long it took to find and lock fresh calls, where there were any.
+    /// Retries, or resends, that were due are left: others had their turn.
+    pub due_left: bool,
+    /// It was made leaf by leaf and call by call, and may have left some.
+    pub cut: bool,
+    /// How long it took to find and lock calls; of [`Looking::Fresh`] only where there were any.
     pub looked_for: Option<Duration>,
 }
 
@@ -230,6 +246,7 @@ impl Store {
         let mut claims = Claims::default();
         for row in &rows {
             claims.put_off = column::<i64>(OPERATION, row, "put_off")?.unsigned_abs();
+            claims.due_left = column(OPERATION, row, "due_left")?;
             claims.looked_for = column::<Option<f64>>(OPERATION, row, "looked_for")?.map(seconds);
             if let Some(id) = column::<Option<CallId>>(OPERATION, row, "call_id")? {
                 let call = claimed(OPERATION, row, id, round)?;
@@ -281,11 +298,12 @@ impl Store {
 
 /// Where in its index the claim has found a call.
 fn found_at(operation: &'static str, row: &Row, id: CallId) -> Result<Start, StoreError> {
+    const AGED: i32 = 0;
     const FRESH: i32 = 1;
     const DUE: i32 = 2;
     let mut start = Start::default();
     match column::<i32>(operation, row, "kind")? {
-        FRESH => {
+        AGED | FRESH => {
             start.fresh.insert(column(operation, row, "priority")?, id);
         }
         DUE => start.due = column(operation, row, "due")?,

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use tokio_postgres::error::SqlState;
+use tokio_postgres::error::{DbError, SqlState};
 
 use super::connect::{OpenError, said_by_server};
 
@@ -39,7 +39,7 @@ fn describe(cause: &Cause) -> String {
     let mut text = error.to_string();
     while let Some(source) = error.source() {
         let next = match source.downcast_ref() {
-            Some(said) => said_by_server(said),
+            Some(said) => said_by_server(said) + right_of(said),
             None => source.to_string(),
         };
         // What only says that there is more behind it.
@@ -52,6 +52,55 @@ fn describe(cause: &Cause) -> String {
         error = source;
     }
     text
+}
+
+/// Who hears of it first decides what it is called.
+const ENDED_BY_THE_OTHER_SIDE: [&str; 8] = [
+    "connection closed",
+    "Connection reset by peer (os error 104)",
+    "Software caused connection abort (os error 103)",
+    "Broken pipe (os error 32)",
+    "unexpected end of file",
+    "early eof",
+    "tls handshake eof",
+    "peer closed connection without sending TLS close_notify: https://docs.rs/rustls/latest/rustls/manual/_03_howto/index.html#unexpected-eof",
+];
+
+/// What only says how far it had come.
+const STAGES: [&str; 3] = [
+    "error communicating with the server: ",
+    "error connecting to server: ",
+    "error performing TLS handshake: ",
+];
+
+const ENDED: &str = "ended by the other side";
+
+fn rough(cause: &str) -> String {
+    let mut text = cause.to_owned();
+    for stage in STAGES {
+        text = text.replace(stage, "");
+    }
+    for name in ENDED_BY_THE_OTHER_SIDE {
+        text = text.replace(name, ENDED);
+    }
+    for way in ["with TLS", "without TLS"] {
+        text = text.replace(&format!("{ENDED}; and {way}: {ENDED}"), ENDED);
+    }
+    text
+}
+
+/// What gives a right that is lacked.
+fn right_of(error: &DbError) -> &'static str {
+    if *error.code() != SqlState::INSUFFICIENT_PRIVILEGE {
+        ""
+    } else if error
+        .message()
+        .starts_with("permission denied for database")
+    {
+        "; the role that owns the schema leafhopper needs CREATE on its database: GRANT CREATE ON DATABASE … TO …"
+    } else {
+        "; `leafhopper migrate`, as the schema's owner, grants what is needed: --grant-sidecar, --grant-operator, --grant-readonly"
+    }
 }
 
 impl StoreError {
@@ -120,6 +169,12 @@ impl StoreError {
         describe(&self.cause)
     }
 
+    /// The cause in fewer words: the same for all that a connection which the other side ended is noticed by, in the
+    /// middle of a statement or while it is opened, with TLS and without.
+    pub(crate) fn rough_cause(&self) -> String {
+        rough(&self.cause())
+    }
+
     /// The server's error code, where the server answered (PostgreSQL, appendix A).
     #[must_use]
     pub fn code(&self) -> Option<&SqlState> {
@@ -142,6 +197,41 @@ impl StoreError {
             },
             Cause::NotOpened { error, .. } => error.code(),
             Cause::Statement(_) | Cause::Row { .. } | Cause::Other(_) => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::rough;
+
+    #[test]
+    fn what_the_other_side_ended_is_one_cause_by_any_name() {
+        let closed = "connection closed";
+        let reset = "error communicating with the server: Connection reset by peer (os error 104)";
+        let at_once = "error connecting to server: Connection reset by peer (os error 104)";
+        for first in [closed, reset, at_once] {
+            for then in [closed, reset, at_once] {
+                let both = format!("no connection to a: {first}; and without TLS: {then}");
+                assert_eq!(rough(&both), rough("no connection to a: connection closed"));
+            }
+        }
+        let refused =
+            "no connection to a: error connecting to server: Connection refused (os error 111)";
+        let shut = "no connection to a: connection closed; and without TLS: FATAL: the database system is shutting down";
+        let causes = [
+            "failed: connection closed",
+            "no connection to a: connection closed",
+            refused,
+            shut,
+        ];
+        for (at, cause) in causes.iter().enumerate() {
+            assert!(
+                causes[..at]
+                    .iter()
+                    .all(|other| rough(other) != rough(cause)),
+                "{cause}"
+            );
         }
     }
 }

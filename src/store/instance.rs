@@ -5,7 +5,7 @@ use std::{collections::BTreeSet, time::Duration};
 use tokio_postgres::types::Type;
 use uuid::Uuid;
 
-use super::{Store, StoreError, column};
+use super::{Row, Store, StoreError, column};
 
 const LOCK_WAIT: Duration = Duration::from_millis(500);
 
@@ -62,7 +62,8 @@ impl Store {
         .map(drop)
     }
 
-    /// Renews the lease. `None`: the row is gone, somebody took this instance for dead.
+    /// Renews the lease. The members are all instances, ordered by id. No beat: the row is gone, somebody took this
+    /// instance for dead.
     ///
     /// # Errors
     /// The database did not answer.
@@ -72,12 +73,12 @@ impl Store {
         lease: Duration,
         leaves: &str,
         membership: &str,
-    ) -> Result<Option<Beat>, StoreError> {
+    ) -> Result<(Option<Beat>, Vec<Member>), StoreError> {
         const OPERATION: &str = "renew the lease";
+        // Alone in its transaction: an idle instance asks for little else.
         let rows = self
-            .write(
+            .query(
                 OPERATION,
-                LOCK_WAIT,
                 include_str!("../../sql/queries/heartbeat.sql"),
                 &[
                     (&id, Type::UUID),
@@ -87,14 +88,19 @@ impl Store {
                 ],
             )
             .await?;
-        rows.first()
-            .map(|row| {
-                Ok(Beat {
-                    number: column(OPERATION, row, "beat")?,
-                    oldest_reader: column(OPERATION, row, "oldest_reader")?,
-                })
-            })
-            .transpose()
+        let mut beat = None;
+        let mut members = Vec::new();
+        for row in &rows {
+            if let Some(number) = column(OPERATION, row, "renewed")? {
+                let oldest_reader = column(OPERATION, row, "oldest_reader")?;
+                beat = Some(Beat {
+                    number,
+                    oldest_reader,
+                });
+            }
+            members.push(member(OPERATION, row)?);
+        }
+        Ok((beat, members))
     }
 
     /// All instances, ordered by id.
@@ -110,18 +116,7 @@ impl Store {
                 &[],
             )
             .await?;
-        rows.iter()
-            .map(|row| {
-                let leaves: Vec<String> = column(OPERATION, row, "leaf_names")?;
-                Ok(Member {
-                    id: column(OPERATION, row, "id")?,
-                    beat: column(OPERATION, row, "beat")?,
-                    alive: column(OPERATION, row, "alive")?,
-                    membership: column(OPERATION, row, "membership")?,
-                    leaves: leaves.into_iter().collect(),
-                })
-            })
-            .collect()
+        rows.iter().map(|row| member(OPERATION, row)).collect()
     }
 
     /// Removes the rows of instances that hold no claim: `leaving`, and of the `dead` those whose lease is over.
@@ -179,4 +174,15 @@ impl Store {
         .await
         .map(drop)
     }
+}
+
+fn member(operation: &'static str, row: &Row) -> Result<Member, StoreError> {
+    let leaves: Vec<String> = column(operation, row, "leaf_names")?;
+    Ok(Member {
+        id: column(operation, row, "id")?,
+        beat: column(operation, row, "beat")?,
+        alive: column(operation, row, "alive")?,
+        membership: column(operation, row, "membership")?,
+        leaves: leaves.into_iter().collect(),
+    })
 }

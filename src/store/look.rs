@@ -1,17 +1,21 @@
 //! One look at what there is to do, for all loops.
 
-use std::{collections::HashMap, time::Duration};
+use std::{
+    collections::{BTreeMap, HashMap},
+    time::Duration,
+};
 
-use tokio_postgres::types::Type;
+use tokio_postgres::{Row, types::Type};
 
-use super::{Store, StoreError, column};
+use super::{Store, StoreError, claim::Start, column};
+use crate::domain::call::CallId;
 
 /// What there is to do. It may be too much, never too little.
 #[derive(Debug, Clone, PartialEq)]
 #[expect(clippy::struct_excessive_bools, reason = "one for each loop")]
 pub struct Seen {
-    /// Calls that may be claimed.
-    pub work: bool,
+    /// The leaves with calls that may be claimed, and where the first of them are found.
+    pub work: BTreeMap<String, Start>,
     /// Calls in doubt that are due.
     pub doubts: bool,
     /// Calls whose time is over.
@@ -22,6 +26,8 @@ pub struct Seen {
     pub batches: bool,
     /// Changes of many calls.
     pub jobs: bool,
+    /// The database is not the one that it was, or that was written down.
+    pub another_database: bool,
     /// When a person last said of each leaf that it is well again, in seconds of the epoch.
     pub resumed: HashMap<String, f64>,
 }
@@ -51,13 +57,30 @@ impl Store {
         let leaves: Vec<String> = column(OPERATION, row, "resumed")?;
         let times: Vec<f64> = column(OPERATION, row, "resumed_at")?;
         Ok(Seen {
-            work: column(OPERATION, row, "work")?,
+            work: firsts(OPERATION, row)?,
             doubts: column(OPERATION, row, "doubts")?,
             ends: column(OPERATION, row, "ends")?,
             held: column(OPERATION, row, "held")?,
             batches: column(OPERATION, row, "batches")?,
             jobs: column(OPERATION, row, "jobs")?,
+            another_database: column(OPERATION, row, "another_database")?,
             resumed: leaves.into_iter().zip(times).collect(),
         })
     }
+}
+
+fn firsts(operation: &'static str, row: &Row) -> Result<BTreeMap<String, Start>, StoreError> {
+    let leaves: Vec<String> = column(operation, row, "work")?;
+    let priorities: Vec<Option<i16>> = column(operation, row, "first_priority")?;
+    let calls: Vec<Option<CallId>> = column(operation, row, "first_call")?;
+    let due: Vec<Option<f64>> = column(operation, row, "first_due")?;
+    let firsts = leaves.into_iter().zip(priorities).zip(calls).zip(due);
+    let firsts = firsts.map(|(((leaf, priority), call), due)| {
+        let start = Start {
+            fresh: priority.zip(call).into_iter().collect(),
+            due: due.unwrap_or(f64::INFINITY),
+        };
+        (leaf, start)
+    });
+    Ok(firsts.collect())
 }

@@ -2,8 +2,9 @@
 //!
 //! Each statement is a file of `sql/queries` and one function here. What the loops run again and again is prepared
 //! where that is safe ([`pool`]), and planned once whatever its parameters and however empty its tables were;
-//! else statements are typed and unnamed. Writes run in one pipelined round trip `BEGIN … COMMIT` that sets what it
-//! needs `LOCAL`ly: READ COMMITTED whatever the role's default is, `synchronous_commit` on, time limits.
+//! else statements are typed and unnamed. What is complete in one statement runs alone. Other writes run in one pipelined
+//! round trip `BEGIN … COMMIT`. Whatever the role's defaults are: READ COMMITTED, `synchronous_commit` on, time limits
+//! ([`settings`]).
 //!
 //! A connection goes back to the pool only after its work came to an end. One that was dropped in the
 //! middle, or that answered like a standby or a dying server, is closed.
@@ -26,6 +27,7 @@ pub mod prune;
 pub mod record;
 mod refusal;
 pub mod roles;
+mod settings;
 pub mod stats;
 pub mod sweep;
 pub mod teardown;
@@ -44,13 +46,6 @@ use pool::{Connection, Object, Pool};
 
 /// The target that logs, at `debug`, the parameters of prepared statements: bodies, and what rows hold of secrets.
 pub(crate) const SAYS_PARAMETERS: &str = "tokio_postgres::query";
-
-/// A statement that takes longer than this is given up; none of them should take a tenth of it.
-const STATEMENT_LIMIT: Duration = Duration::from_secs(20);
-
-/// Between two statements of a transaction lies a reply and no more: a session that is silent there for so long is
-/// given up by the server, which else would keep what it has locked for as long as the connection stays open.
-const PAUSE_LIMIT: Duration = Duration::from_secs(5);
 
 /// The server gives up a statement by itself; where not even that is heard, the connection is of no use. What
 /// stands in between (a pooler, a mesh) may keep it open for as long as it likes.
@@ -115,7 +110,7 @@ impl Session {
 
     /// How its transactions that write begin.
     fn begin(&self, lock_wait: Duration) -> String {
-        begin(lock_wait, self.preparing)
+        settings::begin(lock_wait, self.preparing, self.connection().has_settings())
     }
 
     /// What a statement failed by: the connection is of use for another one only where the transaction is over.
@@ -231,21 +226,23 @@ impl Store {
     ) -> Result<Vec<Row>, StoreError> {
         let session = self.session(operation).await?;
         reached(operation, "before");
-        // In a transaction for its settings alone: it may meet somebody's lock on a whole table.
-        let begin = format!(
-            "BEGIN ISOLATION LEVEL READ COMMITTED; SET LOCAL jit = off; SET LOCAL statement_timeout = {}",
-            STATEMENT_LIMIT.as_millis()
-        );
         let client = session.client();
-        let replies = async {
-            tokio::join!(
-                client.batch_execute(&begin),
-                client.query_typed(sql, params),
-                client.batch_execute("COMMIT"),
-            )
+        let rows = if session.connection().has_settings() {
+            in_time(operation, client.query_typed(sql, params)).await?
+        } else {
+            // In a transaction for its settings alone: it may meet somebody's lock on a whole table.
+            let begin = settings::begin_alone();
+            let replies = async {
+                tokio::join!(
+                    client.batch_execute(&begin),
+                    client.query_typed(sql, params),
+                    client.batch_execute("COMMIT"),
+                )
+            };
+            let (begun, rows, ended) = in_time(operation, replies).await?;
+            begun.and(rows).and_then(|rows| ended.map(|()| rows))
         };
-        let (begun, rows, ended) = in_time(operation, replies).await?;
-        match begun.and(rows).and_then(|rows| ended.map(|()| rows)) {
+        match rows {
             Ok(rows) => {
                 reached(operation, "done");
                 session.finish();
@@ -392,26 +389,6 @@ async fn in_time<T>(
         let limit = REPLY_LIMIT.as_secs();
         StoreError::other(operation, format!("no reply within {limit} s"))
     })
-}
-
-/// Without JIT: where the planner's numbers are old, compiling a statement takes longer than running it.
-///
-/// A plan that is kept must not rest on what its tables held when it was made: so no parameter's value, and no table
-/// that was small (PostgreSQL, chapters 20.7.1 and 20.7.4).
-fn begin(lock_wait: Duration, preparing: bool) -> String {
-    let kept = if preparing {
-        "; SET LOCAL plan_cache_mode = force_generic_plan; SET LOCAL enable_seqscan = off"
-    } else {
-        ""
-    };
-    format!(
-        "BEGIN ISOLATION LEVEL READ COMMITTED; SET LOCAL synchronous_commit = on; SET LOCAL jit = off; \
-         SET LOCAL lock_timeout = {}; SET LOCAL statement_timeout = {}; \
-         SET LOCAL idle_in_transaction_session_timeout = {}{kept}",
-        lock_wait.as_millis(),
-        STATEMENT_LIMIT.as_millis(),
-        PAUSE_LIMIT.as_millis(),
-    )
 }
 
 /// A column by name; a value that can't be read is an error that names the row.

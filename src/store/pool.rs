@@ -32,6 +32,7 @@ use uuid::Uuid;
 use super::{
     Row,
     connect::{Connect, Driven, OpenError, Term},
+    settings,
 };
 
 /// How long a connection may take to become free, or to be found good. (To come about: [`Connect::patience`].)
@@ -104,7 +105,9 @@ impl managed::Manager for Manager {
     async fn create(&self) -> Result<Connection, OpenError> {
         if !self.pooled.load(Ordering::Relaxed) {
             let word = Uuid::new_v4().to_string();
-            let options = self.connect.options_with(&format!("-c {WORD}={word}"));
+            let settings = settings::of_session();
+            let options = format!("-c {WORD}={word} {settings}");
+            let options = self.connect.options_with(&options);
             match self.open(Some(&options)).await {
                 Ok(mut connection) => {
                     let heard = connection.heard(&word).await;
@@ -180,6 +183,11 @@ impl Connection {
 
     pub(super) fn client(&self) -> &Client {
         &self.client
+    }
+
+    /// Whether the session is this connection's own, and has what [`settings::of_session`] says.
+    pub(super) fn has_settings(&self) -> bool {
+        self.prepared.is_some()
     }
 
     /// The statement under a name, where names may be used.

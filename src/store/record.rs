@@ -7,7 +7,7 @@ use bytestring::ByteString;
 use tokio_postgres::types::Type;
 use uuid::Uuid;
 
-use super::{Param, Store, StoreError, column, int4};
+use super::{Param, Row, Store, StoreError, column, int4};
 use crate::domain::{
     call::CallId,
     decision::{FailReason, ParkReason},
@@ -136,13 +136,40 @@ pub enum Moved {
     Locked,
 }
 
+/// What a group's statement gives.
+#[derive(Debug)]
+pub struct RecordedGroup<T> {
+    /// Of each call.
+    pub calls: Vec<T>,
+    /// A call that waited for the key of one of these may go.
+    pub frees: bool,
+}
+
+impl<T> RecordedGroup<T> {
+    fn of(
+        operation: &'static str,
+        rows: &[Row],
+        call: impl FnMut(&Row) -> Result<T, StoreError>,
+    ) -> Result<Self, StoreError> {
+        Ok(Self {
+            calls: rows.iter().map(call).collect::<Result<_, _>>()?,
+            frees: rows
+                .first()
+                .map_or(Ok(false), |row| column(operation, row, "frees"))?,
+        })
+    }
+}
+
 impl Store {
     /// Records those of a group of confirmations of whose calls nothing else is known; gives their calls. The rest is
     /// for [`Self::record_confirmed`].
     ///
     /// # Errors
     /// Nothing is recorded, or all that it would have given: [`Self::record_confirmed`] finds out.
-    pub async fn record_plain(&self, group: &[&Confirmation]) -> Result<Vec<CallId>, StoreError> {
+    pub async fn record_plain(
+        &self,
+        group: &[&Confirmation],
+    ) -> Result<RecordedGroup<CallId>, StoreError> {
         const OPERATION: &str = "record confirmations";
         let answers = Answers::of(group);
         let generations: Vec<i32> = group.iter().map(|c| int4(c.generation)).collect();
@@ -154,9 +181,7 @@ impl Store {
                 &answers.and([(&generations, Type::INT4_ARRAY)]),
             )
             .await?;
-        rows.iter()
-            .map(|row| column(OPERATION, row, "call_id"))
-            .collect()
+        RecordedGroup::of(OPERATION, &rows, |row| column(OPERATION, row, "call_id"))
     }
 
     /// Records a group of confirmations; all of it or, on an error, nothing that is known of.
@@ -167,7 +192,7 @@ impl Store {
         &self,
         instance: &str,
         group: &[&Confirmation],
-    ) -> Result<Vec<(CallId, Confirmed)>, StoreError> {
+    ) -> Result<RecordedGroup<(CallId, Confirmed)>, StoreError> {
         const OPERATION: &str = "record confirmations once more";
         let answers = Answers::of(group);
         let took: Vec<f64> = group.iter().map(|c| c.took.as_secs_f64()).collect();
@@ -179,18 +204,16 @@ impl Store {
                 &answers.and([(&took, Type::FLOAT8_ARRAY), (&instance, Type::TEXT)]),
             )
             .await?;
-        rows.iter()
-            .map(|row| {
-                let outcome = match column::<&str>(OPERATION, row, "outcome")? {
-                    "recorded" => Confirmed::Recorded,
-                    "stood" => Confirmed::Stood,
-                    "said" => Confirmed::Said,
-                    "locked" => Confirmed::Locked,
-                    _ => Confirmed::Again,
-                };
-                Ok((column(OPERATION, row, "call_id")?, outcome))
-            })
-            .collect()
+        RecordedGroup::of(OPERATION, &rows, |row| {
+            let outcome = match column::<&str>(OPERATION, row, "outcome")? {
+                "recorded" => Confirmed::Recorded,
+                "stood" => Confirmed::Stood,
+                "said" => Confirmed::Said,
+                "locked" => Confirmed::Locked,
+                _ => Confirmed::Again,
+            };
+            Ok((column(OPERATION, row, "call_id")?, outcome))
+        })
     }
 
     /// Records a group of attempts that did not confirm, made by one instance.
@@ -202,7 +225,7 @@ impl Store {
         instance: Uuid,
         instance_name: &str,
         group: &[&Unconfirmed],
-    ) -> Result<Vec<(CallId, Moved)>, StoreError> {
+    ) -> Result<RecordedGroup<(CallId, Moved)>, StoreError> {
         const OPERATION: &str = "record attempts";
         let calls: Vec<CallId> = group.iter().map(|u| u.call).collect();
         let rounds: Vec<i64> = group.iter().map(|u| u.round).collect();
@@ -264,16 +287,14 @@ impl Store {
                 ],
             )
             .await?;
-        rows.iter()
-            .map(|row| {
-                let moved = match column::<&str>(OPERATION, row, "outcome")? {
-                    "locked" => Moved::Locked,
-                    "superseded" => Moved::Superseded,
-                    state => Moved::To(state.to_owned()),
-                };
-                Ok((column(OPERATION, row, "call_id")?, moved))
-            })
-            .collect()
+        RecordedGroup::of(OPERATION, &rows, |row| {
+            let moved = match column::<&str>(OPERATION, row, "outcome")? {
+                "locked" => Moved::Locked,
+                "superseded" => Moved::Superseded,
+                state => Moved::To(state.to_owned()),
+            };
+            Ok((column(OPERATION, row, "call_id")?, moved))
+        })
     }
 }
 

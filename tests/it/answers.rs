@@ -12,7 +12,7 @@ use crate::harness::{
 };
 
 /// Quick, with a small limit for bodies.
-const QUICK: &str = "timeout = \"5s\"\nmax_response_bytes = \"64KiB\"";
+const QUICK: &str = "timeout = \"10s\"\nmax_response_bytes = \"64KiB\"";
 
 /// What is stored of a confirmation's body: as JSON, as bytes, and whether it was cut.
 type Stored = (Option<String>, Option<Vec<u8>>, bool);

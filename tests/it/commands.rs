@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use crate::harness::{Bed, app::keyed, leaf::Reply, sidecar::Sidecar};
 
-const QUICK: &str = "timeout = \"1s\"\n\
+const QUICK: &str = "timeout = \"10s\"\n\
     retry = { initial = \"20ms\", max = \"50ms\", jitter = 0.0, max_attempts = 3 }";
 
 pub(crate) fn stdout(output: &Output) -> String {

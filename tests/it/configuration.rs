@@ -4,7 +4,7 @@ use crate::harness::{
     Bed,
     app::call,
     sidecar::{Config, Sidecar},
-    wait::{holds_for, until},
+    wait::until,
 };
 
 /// Everything that it has said; it has ended.
@@ -19,19 +19,7 @@ async fn said_by(sidecar: &mut Sidecar) -> String {
         lines.map(|line| format!("{line}\n")).collect()
     };
     assert_eq!(status.code(), Some(1), "{}", text(sidecar));
-    until("it says why", async || {
-        let said = text(sidecar);
-        if said.is_empty() { Err(()) } else { Ok(()) }
-    })
-    .await;
-    // The reader of its last lines may lag behind its end.
-    let mut said = text(sidecar);
-    holds_for(std::time::Duration::from_millis(50), "", async || {
-        said = text(sidecar);
-        Ok::<(), ()>(())
-    })
-    .await;
-    said
+    text(sidecar)
 }
 
 #[tokio::test]

@@ -11,6 +11,7 @@ use crate::harness::{
     app::{App, Call, call},
     database,
     leaf::{Gate, Leaf, Reply},
+    proxy::Proxy,
     sidecar::{Config, Sidecar},
     wait::{holds_for, until},
 };
@@ -205,6 +206,103 @@ async fn a_server_that_crashes_and_recovers_is_gone_on_with() {
     drop(sidecar);
 }
 
+/// So long it is watched while the database is in recovery.
+const WATCHED: Duration = Duration::from_secs(3);
+
+/// All loops together may begin so many connections in that time, and write so many lines.
+const TRIES_MAX: usize = 45;
+const LINES_MAX: usize = 10;
+
+#[tokio::test]
+async fn a_server_in_recovery_is_asked_seldom_and_the_log_is_quiet() {
+    let start = || Cluster::start(database::options(Durability::Unsynced)).unwrap();
+    let mut cluster = tokio::task::spawn_blocking(start).await.unwrap();
+    cluster.create_database("app", None).unwrap();
+    let url = cluster.url("app");
+    let (way, leaf) = tokio::join!(Proxy::in_front_of(&url), Leaf::start());
+    let config = Config::new(&way.url(&url)).leaf("leaf", &leaf.url(), "");
+    let starter = config.dispatch("lease = \"2s\"").sidecar();
+    assert!(starter.command(&["migrate"]).await.status.success());
+    let sidecar = starter.start().await;
+    let cluster = tokio::task::spawn_blocking(move || {
+        cluster.stop_immediate().unwrap();
+        // A standby of nobody: it answers what reads, and refuses what writes.
+        std::fs::write(cluster.folder().join("data/standby.signal"), "").unwrap();
+        cluster.restart().unwrap();
+        cluster
+    });
+    let _cluster = cluster.await.unwrap();
+    until_unready(&sidecar, "lease").await;
+    let (lines, tries) = (sidecar.lines().len(), way.connections());
+    holds_for(WATCHED, "it lives", async || {
+        match sidecar.get("/livez").await {
+            (200, _) => Ok(()),
+            other => Err(other),
+        }
+    })
+    .await;
+    let log = sidecar.log().split_off(lines);
+    assert!(log.len() <= LINES_MAX, "{log:#?}");
+    let tries = way.connections() - tries;
+    assert!((1..=TRIES_MAX).contains(&tries), "{tries} connections");
+    until("it says why", async || {
+        let log = sidecar.log();
+        let why = |line: &Value| line.to_string().contains("does not allow writes");
+        if log.iter().any(why) {
+            Ok(())
+        } else {
+            Err(log)
+        }
+    })
+    .await;
+
+    let app = App::connect(&url).await;
+    app.execute("SELECT pg_promote()").await;
+    sidecar.until_ready().await;
+    let id = app.insert(named("a")).await;
+    app.until_state(id, "confirmed").await;
+}
+
+#[tokio::test]
+async fn a_server_that_is_short_of_connections_is_said_to_be_so_and_not_again_and_again() {
+    let bed = Bed::new().await;
+    // For those who are no superusers.
+    let limit = format!(
+        "ALTER DATABASE \"{}\" CONNECTION LIMIT 8",
+        bed.database.name
+    );
+    bed.app.execute(&limit).await;
+    let config = bed.least_config("");
+    let sidecars = [(); 3].map(|()| config.sidecar().launch());
+    let mut calls = 0;
+    holds_for(WATCHED, "", async || {
+        bed.app.insert(named(&format!("k{calls}"))).await;
+        calls += 1;
+        Ok::<(), ()>(())
+    })
+    .await;
+    let short = |line: &Value| line.to_string().contains("too many connections");
+    let logs = until("somebody says that there are no more", async || {
+        let logs = sidecars.each_ref().map(Sidecar::log);
+        if logs.iter().flatten().any(short) {
+            Ok(logs)
+        } else {
+            Err(logs)
+        }
+    })
+    .await;
+    for log in logs {
+        let is_meant =
+            |line: &&Value| line["database.operation"].is_string() || line["failures"].is_number();
+        let lines = log.iter().filter(is_meant).count();
+        println!("{lines} lines");
+        assert!(lines <= 2 * LINES_MAX, "{log:#?}");
+    }
+    let unlimited = limit.replace("LIMIT 8", "LIMIT -1");
+    bed.app.execute(&unlimited).await;
+    bed.app.until_all_confirmed(calls).await;
+}
+
 #[tokio::test]
 async fn what_a_person_has_to_mend_ends_it_with_a_message_and_without_the_password() {
     let bed = Bed::new().await;
@@ -298,6 +396,9 @@ async fn settings_of_the_database_do_not_matter() {
             let sql = format!("ALTER DATABASE \"{}\" SET {setting}", bed.database.name);
             bed.app.execute(&sql).await;
         }
+        // Longer than a transaction may be idle: none is open while a leaf works.
+        let takes = bed.leaf.always().takes(Duration::from_millis(60));
+        takes.answers(201);
         bed.leaf.always().key("twice").times(1).refuses(429);
         let config = bed.config("retry = { initial = \"10ms\", max = \"10ms\" }");
         let _sidecars = tokio::join!(config.start(), config.start());
@@ -316,7 +417,7 @@ async fn a_lock_on_the_result_table_makes_recording_wait_and_nothing_else() {
     let bed = Bed::new().await;
     let sidecar = bed
         .config("concurrency = 50")
-        .dispatch("lease = \"1s\"")
+        .dispatch("lease = \"6s\"")
         .start()
         .await;
     let gate = Gate::closed();
@@ -335,7 +436,7 @@ async fn a_lock_on_the_result_table_makes_recording_wait_and_nothing_else() {
         .unwrap();
     gate.open();
     // Longer than the lease: it is renewed all the same.
-    holds_for(Duration::from_millis(2500), "it stays ready", async || {
+    holds_for(Duration::from_secs(8), "it stays ready", async || {
         let ready = sidecar.get("/readyz").await;
         if ready.0 == 200 { Ok(()) } else { Err(ready) }
     })

@@ -39,7 +39,7 @@ meta :: '{"traceparent": "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-0
 priority :: -32768
 priority :: 32767
 timeout :: '1 day'
-timeout :: '0.5 s'
+timeout :: '30.5 s'
 max_attempts :: 1
 max_attempts :: 2147483647
 not_before :: '-infinity'

@@ -51,7 +51,7 @@ fn config(bed: &Bed) -> Config {
     let mut config = Config::new(&bed.database.url);
     for name in POLICIES {
         let lines = format!(
-            "timeout = \"2s\"\nconcurrency = 40\n\
+            "timeout = \"10s\"\nconcurrency = 40\n\
              retry = {{ initial = \"20ms\", max = \"40ms\", jitter = 0.0, max_attempts = 5 }}\n{}",
             match name {
                 "keyed" => "idempotency = { header = \"Idempotency-Key\", window = \"1h\" }",

@@ -35,7 +35,8 @@ impl EveryState {
             .waits_before_the_answer(&gate)
             .answers(201);
         let url = bed.leaf.url();
-        let config = bed.config("").leaf("keyed", &url, KEYED);
+        // As long as anybody looks.
+        let config = bed.config("timeout = \"10m\"").leaf("keyed", &url, KEYED);
         let sidecar = config.start().await;
         let mut calls = Vec::new();
         for (state, row) in [
@@ -331,7 +332,7 @@ async fn a_parked_call_past_its_deadline_is_not_sent_again() {
     bed.leaf.always().answers(500);
     let _sidecar = bed.sidecar("").await;
     let columns = "deadline, body";
-    let values = "now() + interval '1 s', '{\"key\": \"k\"}'";
+    let values = "now() + interval '6 s', '{\"key\": \"k\"}'";
     let id = bed.app.insert_values(columns, values).await;
     bed.app.until_state(id, "parked").await;
     until("its deadline has passed", async || {

@@ -12,8 +12,8 @@ use crate::harness::{
     wait::{holds_for, until},
 };
 
-/// Quick, with exact delays.
-const QUICK: &str = "timeout = \"500ms\"\nretry = { initial = \"50ms\", max = \"50ms\", jitter = 0.0, max_attempts = 3 }";
+/// Quick, with exact delays, and a time limit that a stalled machine keeps to.
+const QUICK: &str = "timeout = \"10s\"\nretry = { initial = \"50ms\", max = \"50ms\", jitter = 0.0, max_attempts = 3 }";
 
 /// A leaf that honours keys.
 fn keyed(lines: &str) -> String {
@@ -73,12 +73,13 @@ async fn without_a_key_a_post_in_doubt_is_parked_and_never_sent_again() {
         assert_eq!(classes(&bed, id).await, ["in_doubt"]);
         // Another call of the same effect waits behind it.
         let second = bed.app.insert(named(key)).await;
+        until("it waits", async || {
+            let waiting = bed.app.call(second).await;
+            let for_the_first = waiting["reason"] == "waits_for_key" && waiting["waits_for"] == id;
+            if for_the_first { Ok(()) } else { Err(waiting) }
+        })
+        .await;
         stays_at(&bed, key, 1).await;
-        let waiting = bed.app.call(second).await;
-        assert_eq!(
-            (&waiting["reason"], &waiting["waits_for"]),
-            (&json!("waits_for_key"), &json!(id))
-        );
         assert_eq!(bed.leaf.effects(key), effects);
         assert_eq!(
             keys_sent(&bed, key),
@@ -147,12 +148,17 @@ async fn a_leaf_that_is_told_to_park_parks_whatever_could_be_sent_again() {
 async fn a_key_that_the_leaf_has_forgotten_is_not_used_again() {
     let bed = Bed::new().await;
     bed.leaf.honours("Idempotency-Key", Remembers::Successes);
-    // A second resend would end after the window, which counts from the first claim.
-    let lines = "timeout = \"400ms\"\nretry = { initial = \"700ms\", max = \"700ms\", jitter = 0.0 }\n\
-         idempotency = { header = \"Idempotency-Key\", window = \"1500ms\" }";
-    let _sidecar = bed.sidecar(lines).await;
-    bed.leaf.always().resets();
+    let _sidecar = bed.sidecar(&keyed("")).await;
+    let gate = Gate::closed();
+    bed.leaf.always().waits_before_the_answer(&gate).resets();
+    bed.leaf.always().times(1).resets();
     let id = bed.app.insert(named("a")).await;
+    gate.until_arrived(1).await;
+    // A second resend would end after the window, which counts from the first claim.
+    bed.app
+        .execute("UPDATE leafhopper.dispatch SET first_claimed_at = first_claimed_at - interval '1 hour'")
+        .await;
+    gate.open();
     let row = bed.app.until_state(id, "parked").await;
     assert_eq!(row["reason"], "key_expired");
     assert_eq!(bed.leaf.requests("a").len(), 2);
@@ -195,17 +201,17 @@ async fn an_attempt_that_was_not_executed_does_not_end_the_doubt_of_the_one_befo
         .resets();
     let id = bed.app.insert(named("busy")).await;
     bed.leaf.until_requests("busy", 4).await;
-    until("the doubt shows while the leaf is busy", async || {
+    let row = until("the doubt shows while the leaf is busy", async || {
         let row = bed.app.call(id).await;
         let doubt = row["in_doubt_since"].is_string();
         if doubt && row["state"] == "in_doubt" && row["last_status"] == 429 {
-            Ok(())
+            Ok(row)
         } else {
             Err(row)
         }
     })
     .await;
-    assert_eq!(bed.app.call(id).await["attempts"], 1, "429 spends nothing");
+    assert_eq!(row["attempts"], 1, "429 spends nothing");
     bed.leaf.behaves();
     bed.app.until_state(id, "confirmed").await;
     bed.leaf.assert_each_effect_once(["busy"]);
@@ -257,26 +263,25 @@ async fn a_refusal_answers_an_earlier_attempt_only_under_its_key() {
     drop(sidecars);
 }
 
-/// In doubt, with the next attempt far away.
-async fn in_doubt(bed: &Bed, row: Call, key: &str) -> i64 {
-    bed.leaf.always().key(key).resets();
-    let id = bed.app.insert(row).await;
-    bed.app.until_state(id, "in_doubt").await;
-    id
+/// A leaf that honours keys, with the next attempt so far away.
+fn later(wait: &str) -> String {
+    keyed("").replace("50ms", wait)
 }
-
-const LATER: &str = "timeout = \"500ms\"\nretry = { initial = \"800ms\", max = \"800ms\", jitter = 0.0 }\n\
-    idempotency = { header = \"Idempotency-Key\", window = \"1h\" }";
 
 #[tokio::test]
 async fn past_its_deadline_a_doubt_is_parked_and_not_sent_again() {
     let bed = Bed::new().await;
-    let _sidecar = bed.sidecar(LATER).await;
-    let soon = "SELECT to_jsonb(clock_timestamp() + interval '700 ms') AS soon";
+    let _sidecar = bed.sidecar(&later("6s")).await;
+    bed.leaf.always().key("late").resets();
+    let soon = "SELECT to_jsonb(clock_timestamp() + interval '5 s') AS soon";
     let deadline = bed.app.rows(soon).await[0]["soon"].clone();
-    let id = in_doubt(&bed, named("late").set("deadline", deadline), "late").await;
+    let id = bed
+        .app
+        .insert(named("late").set("deadline", deadline))
+        .await;
     let row = bed.app.until_state(id, "parked").await;
     assert_eq!(row["reason"], "no_probe");
+    assert_eq!(classes(&bed, id).await, ["in_doubt"]);
     assert_eq!(bed.leaf.requests("late").len(), 1);
     stays_at(&bed, "late", 1).await;
 }
@@ -284,8 +289,10 @@ async fn past_its_deadline_a_doubt_is_parked_and_not_sent_again() {
 #[tokio::test]
 async fn a_cancelled_doubt_is_not_sent_again() {
     let bed = Bed::new().await;
-    let _sidecar = bed.sidecar(LATER).await;
-    let id = in_doubt(&bed, named("unwanted"), "unwanted").await;
+    let _sidecar = bed.sidecar(&later("1h")).await;
+    bed.leaf.always().key("unwanted").resets();
+    let id = bed.app.insert(named("unwanted")).await;
+    bed.app.until_state(id, "in_doubt").await;
     bed.app
         .execute(&format!("SELECT leafhopper.cancel({id}, 'unwanted')"))
         .await;

@@ -14,7 +14,8 @@ use crate::harness::{
 
 const LEASE: &str = "lease = \"1s\"";
 
-const KEYED: &str = "timeout = \"1s\"\n\
+/// A dead instance's calls wait for the end of the time limit, so it is short; and longer than a busy machine stalls.
+const KEYED: &str = "timeout = \"5s\"\n\
     retry = { initial = \"50ms\", max = \"50ms\", jitter = 0.0, max_attempts = 50 }\n\
     idempotency = { header = \"Idempotency-Key\", window = \"1h\" }";
 
@@ -34,8 +35,8 @@ async fn what_a_killed_instance_had_under_way_goes_on_or_is_parked() {
         .waits_before_the_answer(&gate)
         .answers(201);
     let config = bed
-        .config(&KEYED.replace("1s", "3s"))
-        .leaf("unkeyed", &bed.leaf.url(), "timeout = \"3s\"")
+        .config(KEYED)
+        .leaf("unkeyed", &bed.leaf.url(), "timeout = \"5s\"")
         .dispatch(LEASE);
     let mut first = config.start().await;
     let mut ids = BTreeMap::new();
@@ -70,24 +71,23 @@ async fn what_a_killed_instance_had_under_way_goes_on_or_is_parked() {
     }
     // A lease, three looks of the observer and its sweeps; the requests could last live as long.
     assert!(
-        killed.elapsed() < Duration::from_secs(6),
+        killed.elapsed() < Duration::from_secs(16),
         "{:?}",
         killed.elapsed()
     );
     bed.leaf.assert_each_effect_once(["k1", "k2", "u1", "u2"]);
-    let taken = second
-        .metric("leafhopper_attempts_total", &["class=\"in_doubt\""])
-        .await;
-    assert!(
-        (taken - 4.0).abs() < f64::EPSILON,
-        "the takeover shows: {taken}"
-    );
-    let instances = second.metric("leafhopper_instances", &[]).await;
-    assert!((instances - 1.0).abs() < f64::EPSILON, "{instances}");
-    let busy = second
-        .metric("leafhopper_calls", &["state=\"dispatching\""])
-        .await;
-    assert!(busy.abs() < f64::EPSILON, "{busy}");
+    // The takeover shows.
+    for (name, labels, number) in [
+        (
+            "leafhopper_attempts_total",
+            &["class=\"in_doubt\""] as &[&str],
+            4.0,
+        ),
+        ("leafhopper_instances", &[], 1.0),
+        ("leafhopper_calls", &["state=\"dispatching\""], 0.0),
+    ] {
+        second.until_metric(name, labels, number).await;
+    }
 }
 
 #[tokio::test]
@@ -123,9 +123,7 @@ async fn after_all_instances_were_killed_a_new_one_goes_on() {
 #[tokio::test]
 async fn a_call_that_goes_down_with_its_instance_again_and_again_is_parked() {
     let bed = Bed::new().await;
-    let config = bed
-        .config(&KEYED.replace("timeout = \"1s\"", "timeout = \"300ms\""))
-        .dispatch(LEASE);
+    let config = bed.config(KEYED).dispatch(LEASE);
     let mut sidecar = config.start().await;
     let gate = Gate::closed();
     bed.leaf
@@ -184,14 +182,13 @@ async fn an_instance_that_does_not_know_the_leaf_leaves_its_calls_in_doubt_to_on
         .answers(201);
     bed.leaf.honours("Idempotency-Key", Remembers::Successes);
     let knows = bed.config(KEYED).dispatch(LEASE);
-    let mut knowing = knows.start().await;
-    let id = bed.app.insert(named("leaf", "k")).await;
-    gate.until_arrived(1).await;
     let other = crate::harness::sidecar::Config::new(&bed.database.url);
     let other = other
         .leaf("other", &bed.leaf.url(), "timeout = \"1s\"")
         .dispatch(LEASE);
-    let _unknowing = other.start().await;
+    let (mut knowing, _unknowing) = tokio::join!(knows.start(), other.start());
+    let id = bed.app.insert(named("leaf", "k")).await;
+    gate.until_arrived(1).await;
     knowing.kill();
     bed.app.until_state(id, "in_doubt").await;
     holds_for(

@@ -50,11 +50,11 @@ async fn times_to(bed: &Bed, leaf: &str) -> Vec<Duration> {
     times
 }
 
-/// On a busy machine both are slow; what waits for a poll, or for the other leaf, takes seconds.
+/// On a busy machine both are slow; what waits for a poll, or for the other leaf that hangs, takes far longer.
 fn assert_hardly_slower(alone: &[Duration], beside: &[Duration]) {
-    let allowed = alone[10] * 3 + Duration::from_millis(100);
+    let allowed = alone[10] * 3 + Duration::from_millis(500);
     assert!(beside[10] < allowed, "alone {alone:?}, beside {beside:?}");
-    assert!(beside[19] < Duration::from_secs(3), "{beside:?}");
+    assert!(beside[19] < Duration::from_secs(10), "{beside:?}");
 }
 
 #[tokio::test]
@@ -65,7 +65,7 @@ async fn a_leaf_that_hangs_with_a_backlog_does_not_slow_another() {
     let config = bed
         .config("")
         .leaf("kiln", &kiln.url(), "concurrency = 4")
-        .poll_interval("5s");
+        .poll_interval("25s");
     let _sidecar = config.start().await;
     let alone = times_to(&bed, "leaf").await;
     flood(&bed.app, "kiln", 2000).await;
@@ -90,7 +90,7 @@ async fn the_first_call_after_a_leaf_s_slots_are_full_does_not_wait_for_a_poll()
         .config("")
         .leaf("kiln", &kiln.url(), "concurrency = 4")
         .leaf("oven", &kiln.url(), "concurrency = 4")
-        .poll_interval("5s");
+        .poll_interval("25s");
     let _sidecar = config.start().await;
     bed.app.insert(to("leaf", "before")).await;
     bed.leaf.until_requests("before", 1).await;
@@ -108,7 +108,7 @@ async fn the_first_call_after_a_leaf_s_slots_are_full_does_not_wait_for_a_poll()
     bed.app.insert(to("leaf", "after")).await;
     let after = bed.leaf.until_requests("after", 1).await;
     let took = after[0].at.duration_since(began);
-    assert!(took < Duration::from_secs(3), "{took:?}");
+    assert!(took < Duration::from_secs(10), "{took:?}");
 }
 
 #[tokio::test]
@@ -124,7 +124,7 @@ async fn a_leaf_that_is_down_or_floods_does_not_slow_another() {
         .config("")
         .leaf("gone", &gone, "concurrency = 4")
         .leaf("busy", &busy.url(), "concurrency = 4")
-        .poll_interval("5s");
+        .poll_interval("25s");
     let _sidecar = config.start().await;
     let alone = times_to(&bed, "leaf").await;
     flood(&bed.app, "gone", 1000).await;
@@ -182,14 +182,10 @@ async fn a_paused_leaf_s_calls_wait_visibly_until_it_is_resumed() {
     for id in &waiting {
         until_reason(&bed.app, *id, "leaf_paused").await;
     }
-    assert!(
-        (sidecar
-            .metric("leafhopper_paused", &["leaf=\"leaf\""])
-            .await
-            - 1.0)
-            .abs()
-            < 0.1
-    );
+    let labels = ["leaf=\"leaf\""];
+    sidecar
+        .until_metric("leafhopper_paused", &labels, 1.0)
+        .await;
     // What was under way ends.
     gate.open();
     bed.app.until_state(flying, "confirmed").await;
@@ -229,7 +225,7 @@ async fn an_instance_that_does_not_know_a_leaf_never_fails_its_calls() {
         .leaf(
             "new",
             &bed.leaf.url(),
-            "timeout = \"1s\"\nidempotency = { header = \"Idempotency-Key\", window = \"1h\" }",
+            "timeout = \"6s\"\nidempotency = { header = \"Idempotency-Key\", window = \"1h\" }",
         )
         .dispatch(lease);
     let mut new = knows.start().await;
@@ -296,9 +292,9 @@ async fn calls_of_one_key_or_credential_that_can_t_go_keep_no_other_call_waiting
     bed.app
         .execute(
             "INSERT INTO leafhopper.outbox (leaf, path, key, body)
-             SELECT 'leaf', '/things', 'same', '{\"key\": \"same\"}' FROM generate_series(1, 500);
+             SELECT 'leaf', '/things', 'same', '{\"key\": \"same\"}' FROM generate_series(1, 200);
              INSERT INTO leafhopper.outbox (leaf, path, credential)
-             SELECT 'leaf', '/x', 'nobody' FROM generate_series(1, 500)",
+             SELECT 'leaf', '/x', 'nobody' FROM generate_series(1, 200)",
         )
         .await;
     let behind = bed.app.insert(to("leaf", "behind")).await;

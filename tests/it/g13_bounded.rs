@@ -3,7 +3,7 @@
 use std::{
     net::SocketAddr,
     sync::{
-        Arc,
+        Arc, Mutex,
         atomic::{AtomicU64, Ordering},
     },
     time::Duration,
@@ -214,9 +214,10 @@ async fn grown_by_large_bodies(calls: u64, fails: bool, lines: &str) -> u64 {
 
 #[tokio::test]
 async fn eighty_requests_of_two_mebibytes_and_their_answers_keep_to_the_leaf_s_memory() {
-    // Twice 8 MiB, what is being read or written, and what the allocator keeps.
+    // Twice 8 MiB, what is being read or written, and what the allocator keeps: 60 MiB, 100 on a machine that is busy.
+    // Where nothing is held back it is 171.
     let grown = grown_by_large_bodies(80, false, "").await;
-    assert!(grown < 100, "it grew by {grown} MiB");
+    assert!(grown < 135, "it grew by {grown} MiB");
 }
 
 #[tokio::test]
@@ -224,6 +225,77 @@ async fn so_do_the_probes_of_thirty_calls_of_two_mebibytes() {
     let probe = "[leaf.great.probe]\npath = \"/x\"\nsettle = \"1ms\"";
     let grown = grown_by_large_bodies(30, true, &format!("in_doubt = \"probe\"\n{probe}")).await;
     assert!(grown < 120, "it grew by {grown} MiB");
+}
+
+/// A leaf that reads a body only after a while, longer than a smaller one waits for room; tells the paths of what it reads.
+async fn read_late(mut stream: TcpStream, paths: Arc<Mutex<Vec<String>>>) -> std::io::Result<()> {
+    let mut piece = vec![0; 256 * 1024];
+    loop {
+        let read = stream.read(&mut piece).await?;
+        let text = String::from_utf8_lossy(&piece[..read]).to_ascii_lowercase();
+        let (Some(path), Some((head, _))) = (text.split(' ').nth(1), text.split_once("\r\n\r\n"))
+        else {
+            return Ok(());
+        };
+        paths.lock().unwrap().push(path.to_owned());
+        let length = head
+            .lines()
+            .find_map(|line| line.strip_prefix("content-length: "));
+        let mut left = length.unwrap().trim().parse::<usize>().unwrap() + head.len() + 4 - read;
+        service_time(Duration::from_millis(1500)).await;
+        while left > 0 {
+            left -= stream.read(&mut piece).await?;
+        }
+        stream
+            .write_all(b"HTTP/1.1 201 Created\r\ncontent-length: 0\r\n\r\n")
+            .await?;
+    }
+}
+
+#[tokio::test]
+async fn a_body_that_needs_all_of_the_memory_has_its_turn_among_smaller_ones() {
+    let bed = Bed::new().await;
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("http://{}", listener.local_addr().unwrap());
+    let paths = Arc::new(Mutex::new(Vec::new()));
+    let seen = Arc::clone(&paths);
+    let mut tasks = JoinSet::new();
+    tasks.spawn(async move {
+        let mut connections = JoinSet::new();
+        while let Ok((stream, _)) = listener.accept().await {
+            connections.spawn(read_late(stream, Arc::clone(&seen)));
+        }
+    });
+    let _sidecar = Config::new(&bed.database.url)
+        .leaf("late", &url, "concurrency = 8\nbody_memory = \"24MiB\"")
+        .start()
+        .await;
+    // More than sockets hold.
+    for (path, mebibytes, calls) in [("/small", 9, 6), ("/all", 24, 1), ("/small", 9, 16)] {
+        bed.app
+            .execute(&format!(
+                "INSERT INTO leafhopper.outbox (leaf, path, body) \
+                 SELECT 'late', '{path}', b.body \
+                   FROM (SELECT to_jsonb(repeat(md5('x'), {mebibytes} * 32768)) AS body OFFSET 0) AS b, \
+                        generate_series(1, {calls})"
+            ))
+            .await;
+    }
+    until_within(
+        Duration::from_secs(40),
+        "the large one arrives",
+        async || {
+            let paths = paths.lock().unwrap().clone();
+            if paths.iter().any(|path| path == "/all") {
+                Ok(())
+            } else {
+                Err(paths)
+            }
+        },
+    )
+    .await;
+    let others = paths.lock().unwrap().len() - 1;
+    assert!(others <= 10, "behind {others} others");
 }
 
 #[tokio::test]

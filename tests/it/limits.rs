@@ -10,7 +10,7 @@ use crate::harness::{
     app::{App, Call, call},
     folder::Folder,
     leaf::{Gate, Leaf, Request},
-    wait::{until, until_within},
+    wait::until,
 };
 
 const QUICK: &str = "retry = { initial = \"30ms\", max = \"60ms\" }";
@@ -67,7 +67,7 @@ async fn the_concurrency_is_used_in_full_by_one_and_kept_by_all_whoever_comes_an
         .takes(Duration::from_millis(30))
         .answers(201);
     // A request ends long before a dead instance's lease does, and none is given up that the leaf still has.
-    let config = bed.config("concurrency = 6").dispatch("lease = \"1s\"");
+    let config = bed.config("concurrency = 6").dispatch("lease = \"6s\"");
     flood(&bed.app, 100_000).await;
     let mut a = config.start().await;
     until("one alone uses it in full", async || {
@@ -127,7 +127,7 @@ async fn a_concurrency_of_one_is_one_over_two_instances_and_both_are_ready() {
         .always()
         .takes(Duration::from_millis(5))
         .answers(201);
-    let config = bed.config("concurrency = 1").dispatch("lease = \"2s\"");
+    let config = bed.config("concurrency = 1").dispatch("lease = \"6s\"");
     let (_a, _b) = tokio::join!(config.start(), config.start());
     flood(&bed.app, 40).await;
     until_all_confirmed(&bed.app, 40).await;
@@ -322,7 +322,8 @@ async fn failed_connections_keep_the_leaf_s_calls_back_until_it_is_resumed() {
     sidecar.rewrite(&config(&bed.leaf.url()));
     sidecar.signal(rustix::process::Signal::HUP);
     resume(&bed.app).await;
-    until_within(Duration::from_secs(5), "both are confirmed", async || {
+    // The breaker alone would take longer.
+    until("both are confirmed", async || {
         let states = [bed.app.state(id).await, bed.app.state(other).await];
         if states.iter().all(|state| state == "confirmed") {
             return Ok(());

@@ -13,11 +13,13 @@
 
 mod harness;
 
+mod aborts;
 mod alerts;
 mod answers;
 mod api;
 mod app_role;
 mod batch_commands;
+mod broken_loops;
 mod clients;
 mod cluster;
 mod commands;
@@ -47,6 +49,7 @@ mod g12_reach;
 mod g13_bounded;
 mod history;
 mod instruments;
+mod late;
 mod leaving;
 mod limits;
 mod logs;
@@ -74,11 +77,13 @@ mod runbook;
 mod shutdown;
 mod signing;
 mod state_dir;
+mod stops;
 mod storm;
 mod surface;
 mod tidy;
 mod times;
 mod tls;
+mod told;
 #[cfg(feature = "otel")]
 mod traces;
 mod turns;

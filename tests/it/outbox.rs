@@ -270,7 +270,7 @@ async fn a_call_is_not_sent_before_its_time() {
     bed.app.until_state(ended, "expired").await;
     bed.app.until_state(soon, "confirmed").await;
     let order = "SELECT confirmed_at >= not_before AS late_enough, \
-                        confirmed_at < not_before + interval '5 s' AS soon_enough \
+                        confirmed_at < not_before + interval '10 s' AS soon_enough \
                    FROM leafhopper.result JOIN leafhopper.outbox ON outbox.id = call_id";
     assert_eq!(
         bed.app.rows(order).await,

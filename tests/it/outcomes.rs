@@ -67,8 +67,8 @@ fn retry_after(status: u16, value: &str) -> Reply {
     with(status, "retry-after", value)
 }
 
-/// Quick, with two attempts at most.
-const QUICK: &str = "timeout = \"1s\"\n\
+/// Quick, with two attempts at most, and a time limit that a stalled machine keeps to.
+const QUICK: &str = "timeout = \"10s\"\n\
     retry = { initial = \"20ms\", max = \"40ms\", jitter = 0.0, max_attempts = 2, retry_after_max = \"50ms\" }";
 
 /// The test ends before a retry.
@@ -216,6 +216,7 @@ async fn without_a_whole_answer_only_what_was_never_sent_is_sent_again() {
         .config(QUICK)
         .leaf("refusing", &refusing, SLOW)
         .leaf("nowhere", "http://nowhere.invalid", SLOW)
+        .leaf("hasty", &bed.leaf.url(), &QUICK.replace("10s", "5s"))
         .leaf("patient", &bed.leaf.url(), "timeout = \"1h\"");
     let silent = "parked no_probe | spent 1 | last null | sent 1 | in_doubt";
     let unconnected = "pending retry | spent 0 | last null | sent 0 | retry";
@@ -225,9 +226,9 @@ async fn without_a_whole_answer_only_what_was_never_sent_is_sent_again() {
         "closed", leaf: |on| on.closes() => silent;
         "reset", leaf: |on| on.resets() => silent;
         "reset unread", leaf: |on| on.resets_before_reading() => silent;
-        "hangs", leaf: |on| on.hangs() => silent;
-        "the row's timeout", patient, timeout = "300 ms": |on| on.hangs() => silent;
-        "stalls", leaf: |on| on.stalls_mid_body(Reply::bytes(200, "half of it")) => in_doubt(200);
+        "hangs", hasty: |on| on.hangs() => silent;
+        "the row's timeout", patient, timeout = "5 s": |on| on.hangs() => silent;
+        "stalls", hasty: |on| on.stalls_mid_body(Reply::bytes(200, "half of it")) => in_doubt(200);
         "truncated", leaf: |on| on.truncates(Reply::bytes(200, "half of it")) => in_doubt(200);
         "half a refusal", leaf: |on| on.does_nothing().truncates(Reply::bytes(404, "half of it")) => in_doubt(404);
         "not HTTP", leaf: |on| on.answers_raw("hello\r\n\r\n") => silent;

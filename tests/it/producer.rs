@@ -15,7 +15,7 @@ use crate::harness::{
 /// An app whose statements fail where they have to wait.
 pub(crate) async fn impatient(bed: &Bed) -> App {
     let app = App::connect(&bed.database.url).await;
-    app.execute("SET statement_timeout = '2s'; SET lock_timeout = '500ms'")
+    app.execute("SET statement_timeout = '10s'; SET lock_timeout = '500ms'")
         .await;
     app
 }
@@ -268,7 +268,7 @@ async fn ten_thousand_rows_go_in_by_one_statement_or_by_copy() {
 #[tokio::test]
 async fn a_lock_on_results_costs_no_lease_however_many_answers_wait() {
     let bed = Bed::new().await;
-    let config = bed.config("concurrency = 400").dispatch("lease = \"2s\"");
+    let config = bed.config("concurrency = 400").dispatch("lease = \"8s\"");
     let _sidecars = [config.start().await, config.start().await];
     let lock = App::connect(&bed.database.url).await;
     lock.execute("BEGIN; LOCK TABLE leafhopper.result IN SHARE MODE")
@@ -287,7 +287,7 @@ async fn a_lock_on_results_costs_no_lease_however_many_answers_wait() {
         }
     })
     .await;
-    holds_for(Duration::from_secs(4), "no call is taken over", async || {
+    holds_for(Duration::from_secs(10), "no call is taken over", async || {
         let lost = "SELECT state, count(*) FROM leafhopper.dispatch WHERE state <> 'dispatching' GROUP BY state";
         match bed.app.rows(lost).await {
             lost if lost.is_empty() => Ok(()),

@@ -6,10 +6,13 @@ use serde_json::json;
 use tokio::{sync::mpsc, time::Instant};
 use tokio_postgres::{AsyncMessage, NoTls};
 
-use crate::harness::{
-    Bed,
-    app::{App, Call, call},
-    wait::{holds_for, until, until_within},
+use crate::{
+    harness::{
+        Bed,
+        app::{App, Call, call},
+        wait::{holds_for, until, until_within},
+    },
+    producer::until_sleeping,
 };
 
 fn thing(key: &str) -> Call {
@@ -39,12 +42,13 @@ async fn listeners_are_told_without_content_and_not_too_often() {
         assert_eq!(next(&mut calls).await.1, "");
         assert_eq!(bed.app.state(id).await, state);
     }
+    bed.leaf.on("/no").refuses(422);
     bed.app.insert(call("nobody").batch(batch)).await;
     bed.app.insert(thing("no-2").path("/no").batch(batch)).await;
-    bed.leaf.on("/no").refuses(422);
     next(&mut calls).await;
 
     while results.try_recv().is_ok() {}
+    let began = Instant::now();
     bed.app
         .execute(
             "INSERT INTO leafhopper.outbox (leaf, path) SELECT 'leaf', '/x' FROM generate_series(1, 200)",
@@ -70,21 +74,20 @@ async fn listeners_are_told_without_content_and_not_too_often() {
         Ok::<(), ()>(())
     })
     .await;
-    let span = times[times.len() - 1].duration_since(times[0]);
+    // What was told late is not told more often: it counts from the beginning.
+    let span = times[times.len() - 1].duration_since(began);
     let most = span.as_millis() / 50 + 2;
     assert!(times.len() as u128 <= most, "{} in {span:?}", times.len());
 }
 
 /// What an idle sidecar asks the database for, and how often at most in three seconds. No loop is among them that the look
 /// tells of what is due.
-const IDLE: [(&str, usize); 7] = [
+const IDLE: [(&str, u32); 5] = [
     ("look around", 4),
     ("claim calls", 2),
     ("announce sleep", 1),
     // Six times in a lease of 30 s.
     ("renew the lease", 1),
-    ("read the instances", 1),
-    ("read the database's identity", 1),
     // Each twenty seconds.
     ("take up untracked calls", 1),
 ];
@@ -110,21 +113,37 @@ async fn an_idle_sidecar_is_quiet() {
         steps.map(str::to_owned).collect()
     };
     // Until it sleeps, it polls every few milliseconds.
+    until_sleeping(&bed.app).await;
     holds_for(Duration::from_millis(1200), "", async || Ok::<(), ()>(())).await;
     let before = begun().len();
+    let since = Instant::now();
     holds_for(Duration::from_secs(3), "", async || Ok::<(), ()>(())).await;
     let begun = &begun()[before..];
-    println!("in three seconds an idle sidecar begins {begun:?}");
+    let seconds = since.elapsed().as_secs_f64();
+    println!("in {seconds} s an idle sidecar begins {begun:?}");
     assert!(!begun.is_empty());
     let too_many: Vec<_> = begun
         .iter()
         .filter(|name| {
             let times = begun.iter().filter(|other| other == name).count();
+            let times = f64::from(u32::try_from(times).unwrap());
             let most = IDLE.iter().find(|(known, _)| known == name);
-            most.is_none_or(|(_, most)| times > *most)
+            // A busy machine gives it more than the three seconds.
+            most.is_none_or(|(_, most)| times > f64::from(*most) * seconds / 3.0 + 0.5)
         })
         .collect();
     assert!(too_many.is_empty(), "{too_many:?}");
+    // A session of its own needs no transaction to look: else the last that it said would be COMMIT.
+    let looks = "SELECT count(*) > 0 AS alone FROM pg_stat_activity \
+                  WHERE datname = current_database() AND state = 'idle' \
+                    AND query LIKE '-- Which loops have something to do%'";
+    until("it looks without one", async || {
+        match bed.app.rows(looks).await {
+            found if found == [json!({ "alone": true })] => Ok(()),
+            other => Err(other),
+        }
+    })
+    .await;
 }
 
 /// What is due is seen by one look for all loops. Where that hangs, each looks by itself.
@@ -142,7 +161,7 @@ async fn what_is_due_does_not_wait_for_a_look_that_hangs() {
     let times = "'infinity', clock_timestamp() + interval '300 ms'";
     let id = bed.app.insert_values("not_before, deadline", times).await;
     // Not by the look, which is given up after 20 s.
-    let limit = Duration::from_secs(5);
+    let limit = Duration::from_secs(10);
     until_within(limit, "the call expires", async || {
         match bed.app.state(id).await.as_str() {
             "expired" => Ok(()),

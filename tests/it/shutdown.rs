@@ -18,6 +18,9 @@ use crate::harness::{
     wait::{holds_for, until},
 };
 
+/// Far less than the usual grace, and more than a busy machine stalls.
+const SOON: Duration = Duration::from_secs(8);
+
 fn named(key: &str) -> Call {
     call("leaf").key(key).body(json!({ "key": key }))
 }
@@ -50,11 +53,7 @@ async fn an_idle_sidecar_ends_at_once_and_takes_its_row_along() {
         let told = Instant::now();
         sidecar.signal(signal);
         assert_eq!(sidecar.exit().await.code(), Some(0));
-        assert!(
-            told.elapsed() < Duration::from_secs(2),
-            "{:?}",
-            told.elapsed()
-        );
+        assert!(told.elapsed() < SOON, "{:?}", told.elapsed());
         assert_eq!(instances(&bed).await, 0);
     }
 }
@@ -124,7 +123,7 @@ async fn what_outlasts_the_grace_is_recorded_as_in_doubt() {
     let config = bed
         .config(keyed)
         .leaf("unkeyed", &bed.leaf.url(), "")
-        .dispatch("shutdown_grace = \"500ms\"");
+        .dispatch("shutdown_grace = \"6s\"");
     let mut sidecar = config.start().await;
     bed.leaf.always().key("long").hangs();
     bed.leaf.always().key("long, unkeyed").hangs();
@@ -149,7 +148,7 @@ async fn what_outlasts_the_grace_is_recorded_as_in_doubt() {
         "calls had to be left in doubt"
     );
     assert!(
-        told.elapsed() < Duration::from_secs(3),
+        told.elapsed() < Duration::from_secs(16),
         "{:?}",
         told.elapsed()
     );
@@ -174,7 +173,7 @@ async fn what_outlasts_the_grace_is_recorded_as_in_doubt() {
 #[tokio::test]
 async fn a_second_signal_ends_it_at_once_and_leaves_the_rest_to_its_lease() {
     let bed = Bed::new().await;
-    let config = bed.config("timeout = \"2s\"").dispatch("lease = \"1s\"");
+    let config = bed.config("timeout = \"8s\"").dispatch("lease = \"1s\"");
     let mut sidecar = config.start().await;
     bed.leaf.always().hangs();
     let id = bed.app.insert(named("a")).await;
@@ -193,7 +192,7 @@ async fn a_second_signal_ends_it_at_once_and_leaves_the_rest_to_its_lease() {
     sidecar.signal(Signal::TERM);
     assert_eq!(sidecar.exit().await.code(), Some(1));
     assert!(
-        told.elapsed() < Duration::from_secs(1),
+        told.elapsed() < Duration::from_secs(6),
         "{:?}",
         told.elapsed()
     );
@@ -234,11 +233,7 @@ async fn a_stop_does_not_wait_for_a_database_that_is_away() {
     .await;
     let told = Instant::now();
     assert_eq!(starting.stop().await.code(), Some(0));
-    assert!(
-        told.elapsed() < Duration::from_secs(2),
-        "{:?}",
-        told.elapsed()
-    );
+    assert!(told.elapsed() < SOON, "{:?}", told.elapsed());
 
     way.restore();
     let mut busy = config.start().await;
@@ -287,11 +282,7 @@ async fn an_open_scrape_does_not_hold_up_a_stop() {
     silent.write_all(b"GET /metr").await.unwrap();
     let told = Instant::now();
     assert_eq!(sidecar.stop().await.code(), Some(0));
-    assert!(
-        told.elapsed() < Duration::from_secs(2),
-        "{:?}",
-        told.elapsed()
-    );
+    assert!(told.elapsed() < SOON, "{:?}", told.elapsed());
 }
 
 #[tokio::test]
@@ -315,11 +306,7 @@ async fn a_stop_does_not_wait_for_backoffs_or_open_transactions_of_the_app() {
     bed.app.insert(named("uncommitted")).await;
     let told = Instant::now();
     assert_eq!(sidecar.stop().await.code(), Some(0));
-    assert!(
-        told.elapsed() < Duration::from_secs(2),
-        "{:?}",
-        told.elapsed()
-    );
+    assert!(told.elapsed() < SOON, "{:?}", told.elapsed());
     bed.app.execute("COMMIT").await;
 }
 

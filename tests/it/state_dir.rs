@@ -13,6 +13,9 @@ use crate::harness::{
     wait::until,
 };
 
+/// What the leaves have said, whether or not it is recorded.
+const ANSWERED: &str = "leafhopper_attempts_total";
+
 /// A folder of its own, gone with the test.
 struct Folder(PathBuf);
 
@@ -165,6 +168,7 @@ async fn what_leaves_said_while_the_database_was_away_is_recorded_at_the_next_st
     gate.until_arrived(2).await;
     proxy.cut();
     gate.open();
+    first.until_metric(ANSWERED, &[], 2.0).await;
     assert!(!first.stop().await.success(), "something had to be left");
     let kept = folder.files();
     assert!(
@@ -202,6 +206,7 @@ async fn journal_of_two(bed: &Bed, folder: &Folder) -> (i64, i64, Config) {
     gate.until_arrived(2).await;
     proxy.cut();
     gate.open();
+    sidecar.until_metric(ANSWERED, &[], 2.0).await;
     assert!(!sidecar.stop().await.success(), "something had to be left");
     let direct = bed.config("in_doubt = \"park\"").dispatch(&folder.lines());
     (plain, odd, direct)
@@ -217,12 +222,15 @@ async fn an_answer_in_the_journal_that_jsonb_refuses_is_recorded_as_bytes() {
     bed.app.until_state(odd, "confirmed").await;
     let kept = bed.app.results("leaf", "odd").await.remove(0);
     assert_eq!(kept["body_raw"], "\\x225c756438303022");
-    assert!(
-        folder
-            .files()
-            .iter()
-            .all(|name| !name.starts_with("journal-"))
-    );
+    until("the journal is taken away", async || {
+        let files = folder.files();
+        if files.iter().any(|name| name.starts_with("journal-")) {
+            Err(files)
+        } else {
+            Ok(())
+        }
+    })
+    .await;
 }
 
 #[tokio::test]
@@ -246,7 +254,15 @@ async fn an_app_s_trigger_that_fails_keeps_the_journal_and_not_the_sidecar_from_
     let told = |line: &serde_json::Value| {
         line["level"] == "ERROR" && line.to_string().contains("no_such_column")
     };
-    assert!(sidecar.log().iter().any(told), "{:#?}", sidecar.log());
+    until("it is told", async || {
+        let log = sidecar.log();
+        if log.iter().any(told) {
+            Ok(())
+        } else {
+            Err(log)
+        }
+    })
+    .await;
     assert!(sidecar.stop().await.success());
     // The answer is still there for the start after that.
     bed.app

@@ -26,16 +26,16 @@ async fn in_a_while(app: &App, milliseconds: u32) -> Value {
 async fn a_call_is_not_sent_before_its_time_and_soon_after() {
     let bed = Bed::new().await;
     let _sidecar = bed.sidecar("").await;
-    let at = in_a_while(&bed.app, 500).await;
     let began = Instant::now();
+    let at = in_a_while(&bed.app, 500).await;
     let id = bed.app.insert(thing("a").set("not_before", at)).await;
     let past = thing("b").set("not_before", "-infinity");
     let past = bed.app.insert(past.set("deadline", "infinity")).await;
     bed.app.until_state(past, "confirmed").await;
     bed.app.until_state(id, "confirmed").await;
     let sent = bed.leaf.requests("a")[0].at.duration_since(began);
-    assert!(sent > Duration::from_millis(450), "{sent:?}");
-    assert!(sent < Duration::from_secs(4), "{sent:?}");
+    assert!(sent > Duration::from_millis(495), "{sent:?}");
+    assert!(sent < Duration::from_secs(10), "{sent:?}");
 }
 
 #[tokio::test]
@@ -57,7 +57,7 @@ async fn a_deadline_ends_a_call_at_its_time_whatever_it_waits_for() {
         .await;
     let holder = bed.app.insert(thing("held").set("ordering_key", "o")).await;
     gate.until_arrived(1).await;
-    let at = in_a_while(&bed.app, 700).await;
+    let at = in_a_while(&bed.app, 6000).await;
     let mut ids = Vec::new();
     for waiting in [
         call("nobody"),
@@ -87,7 +87,7 @@ async fn a_deadline_ends_a_call_at_its_time_whatever_it_waits_for() {
         .app
         .rows(&format!(
             "SELECT max(finished_at) - {} AS late,
-                    max(finished_at) > {0} + interval '3 s' OR min(finished_at) < {0} - interval '50 ms' AS wrong
+                    max(finished_at) > {0} + interval '10 s' OR min(finished_at) < {0} - interval '50 ms' AS wrong
                FROM leafhopper.finished",
             format_args!("'{}'::timestamptz", at.as_str().unwrap())
         ))
@@ -120,7 +120,7 @@ async fn what_was_tried_for_too_long_is_given_up() {
     let bed = Bed::new().await;
     bed.leaf.always().refuses(429);
     let _sidecar = bed
-        .sidecar("retry = { initial = \"20ms\", max = \"40ms\", give_up_after = \"400ms\" }")
+        .sidecar("retry = { initial = \"20ms\", max = \"40ms\", give_up_after = \"5s\" }")
         .await;
     let id = bed.app.insert(thing("a")).await;
     let call = bed.app.until_state(id, "failed").await;
@@ -189,7 +189,7 @@ async fn retry_after_is_a_lower_bound_and_nonsense_in_it_is_none() {
         let gap = sent[1].at.duration_since(sent[0].at);
         let least = if key == "second" { 950 } else { 0 };
         assert!(gap >= Duration::from_millis(least), "{key}: {gap:?}");
-        assert!(gap < Duration::from_secs(5), "{key}: {gap:?}");
+        assert!(gap < Duration::from_secs(10), "{key}: {gap:?}");
     }
 }
 
@@ -214,11 +214,10 @@ async fn a_call_that_is_never_due_can_be_looked_at() {
 #[tokio::test]
 async fn a_call_with_a_large_body_is_not_sent_with_what_the_wait_for_room_left_of_its_time() {
     let bed = Bed::new().await;
-    bed.leaf
-        .always()
-        .takes(Duration::from_millis(600))
-        .answers(201);
-    let lines = "concurrency = 2\nbody_memory = \"1MiB\"\ntimeout = \"1s\"\nin_doubt = \"park\"";
+    bed.leaf.always().takes(Duration::from_secs(5)).answers(201);
+    // Enough for one after a stall, and less than both take.
+    let lines =
+        "concurrency = 2\nbody_memory = \"1MiB\"\ntimeout = \"9500ms\"\nin_doubt = \"park\"";
     let _sidecar = bed.sidecar(lines).await;
     // Of text that can't be compressed, and together too large for the leaf's memory.
     bed.app

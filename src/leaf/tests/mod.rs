@@ -33,7 +33,7 @@ use crate::{
 /// Long enough to never end a test that passes.
 const LONG: Duration = Duration::from_secs(20);
 /// For tests in which a time limit has to end; nothing waits for it on the other side.
-const SHORT: Duration = Duration::from_millis(250);
+const SHORT: Duration = Duration::from_secs(1);
 
 /// A leaf with nothing special about it.
 fn leaf(base_url: &str) -> Leaf {

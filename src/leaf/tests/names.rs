@@ -26,7 +26,7 @@ fn answers(answers: &[&[&str]]) -> Lookup {
 
 fn looking_up(receiver: &Receiver, private: PrivateAddresses, lookup: Lookup) -> LeafClient {
     let leaf = Leaf {
-        connect_timeout: SHORT * 4,
+        connect_timeout: SHORT,
         private_addresses: private,
         ..leaf(&format!("http://leaf.example:{}", receiver.address.port()))
     };
@@ -35,14 +35,44 @@ fn looking_up(receiver: &Receiver, private: PrivateAddresses, lookup: Lookup) ->
 
 #[tokio::test]
 async fn a_dead_address_that_comes_first_does_not_keep_a_call_from_the_next() {
-    let receiver = Receiver::start(&[&[Read, Write(OK)]]).await;
-    let mut dead = receiver.address;
-    dead.set_ip("127.0.0.2".parse().unwrap());
-    let (_, _hole) = black_hole_at(dead).await;
-    let lookup = answers(&[&["127.0.0.2", "127.0.0.1"]]);
-    let client = looking_up(&receiver, PrivateAddresses::Allow, lookup);
-    let evidence = send(&client, &post("{}")).await;
-    assert_eq!(word(&evidence), "answered 200 ok", "{evidence:?}");
+    let receiver = Receiver::start(&[&[Read, Write(OK)], &[Read, Write(OK)]]).await;
+    for dead in ["127.0.0.2", "::1"] {
+        let mut address = receiver.address;
+        address.set_ip(dead.parse().unwrap());
+        if std::net::TcpListener::bind(address).is_err() {
+            // Without IPv6 there is none of it to wait for.
+            continue;
+        }
+        let (_, _hole) = black_hole_at(address).await;
+        let lookup = answers(&[&[dead, "127.0.0.1"]]);
+        let client = looking_up(&receiver, PrivateAddresses::Allow, lookup);
+        let evidence = send(&client, &post("{}")).await;
+        assert_eq!(word(&evidence), "answered 200 ok", "{dead}: {evidence:?}");
+    }
+}
+
+#[tokio::test]
+async fn calls_follow_a_name_that_moves_as_soon_as_the_connections_have_grown_old() {
+    let twice: &[Step] = &[Read, Write(OK), Read, Write(OK), Hang];
+    let from = Receiver::start(&[twice]).await;
+    let mut address = from.address;
+    address.set_ip("127.0.0.2".parse().unwrap());
+    let to = Receiver::start_at(address, &[twice]).await;
+    let lookup = answers(&[&["127.0.0.1"], &["127.0.0.2"]]);
+    let mut client = looking_up(&from, PrivateAddresses::Allow, lookup);
+    let seen = async |client: &LeafClient| {
+        let evidence = send(client, &post("{}")).await;
+        assert_eq!(word(&evidence), "answered 200 ok", "{evidence:?}");
+        (from.requests().len(), to.requests().len())
+    };
+    // The name has moved after the first; its connection is good all the same.
+    assert_eq!(seen(&client).await, (1, 0));
+    assert_eq!(seen(&client).await, (2, 0));
+    client.age_max = Duration::ZERO;
+    assert_eq!(seen(&client).await, (2, 1));
+    client.age_max = LONG;
+    assert_eq!(seen(&client).await, (2, 2));
+    assert_eq!((from.connections(), to.connections()), (1, 1));
 }
 
 #[tokio::test]

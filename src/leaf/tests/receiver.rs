@@ -2,7 +2,7 @@
 
 use std::{
     fmt,
-    net::SocketAddr,
+    net::{Ipv4Addr, SocketAddr, SocketAddrV4},
     sync::{
         Arc, Mutex,
         atomic::{AtomicUsize, Ordering},
@@ -18,6 +18,9 @@ use tokio::{
 };
 
 use super::SHORT;
+
+/// This machine, and a port that is free.
+const LOCAL: SocketAddr = SocketAddr::V4(SocketAddrV4::new(Ipv4Addr::LOCALHOST, 0));
 
 /// What a receiver does next on a connection. At the end of its script it closes.
 #[derive(Clone, Copy)]
@@ -69,8 +72,13 @@ pub(super) struct Receiver {
 impl Receiver {
     /// Plays the n-th script on the n-th connection, and closes those after the last at once.
     pub(super) async fn start(scripts: &[&[Step]]) -> Self {
+        Self::start_at(LOCAL, scripts).await
+    }
+
+    /// The same at this address.
+    pub(super) async fn start_at(address: SocketAddr, scripts: &[&[Step]]) -> Self {
         let scripts: Vec<Vec<Step>> = scripts.iter().map(|script| script.to_vec()).collect();
-        Self::serve(move |n, stream, seen| {
+        Self::serve(address, move |n, stream, seen| {
             let script = scripts.get(n).cloned().unwrap_or_default();
             async move {
                 if script.iter().any(|step| matches!(step, Step::Reset)) {
@@ -91,7 +99,7 @@ impl Receiver {
         S: AsyncRead + AsyncWrite + Unpin + Send,
         F: Future<Output = std::io::Result<S>> + Send + 'static,
     {
-        Self::serve(move |_, stream, seen| {
+        Self::serve(LOCAL, move |_, stream, seen| {
             let wrapping = wrap(stream);
             async move {
                 if let Ok(stream) = wrapping.await {
@@ -103,9 +111,10 @@ impl Receiver {
     }
 
     async fn serve<F: Future<Output = ()> + Send + 'static>(
+        address: SocketAddr,
         each: impl Fn(usize, TcpStream, Arc<Seen>) -> F + Send + 'static,
     ) -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let listener = TcpListener::bind(address).await.unwrap();
         let address = listener.local_addr().unwrap();
         let seen = Arc::new(Seen::default());
         let mut tasks = JoinSet::new();
@@ -168,12 +177,16 @@ pub(super) async fn refusing() -> SocketAddr {
 /// An address that answers no connection: its queue is full, and the kernel drops what comes.
 /// It stays so as long as the returned value lives.
 pub(super) async fn black_hole() -> (SocketAddr, impl Sized) {
-    black_hole_at("127.0.0.1:0".parse().unwrap()).await
+    black_hole_at(LOCAL).await
 }
 
 /// The same at this address.
 pub(super) async fn black_hole_at(address: SocketAddr) -> (SocketAddr, impl Sized) {
-    let socket = TcpSocket::new_v4().unwrap();
+    let socket = match address {
+        SocketAddr::V4(_) => TcpSocket::new_v4(),
+        SocketAddr::V6(_) => TcpSocket::new_v6(),
+    };
+    let socket = socket.unwrap();
     socket.bind(address).unwrap();
     let listener = socket.listen(1).unwrap();
     let address = listener.local_addr().unwrap();

@@ -239,6 +239,13 @@ impl Connect {
         if let Some(rustls) = crate::tls::error_in(error) {
             return self.tls_hint(server, rustls);
         }
+        if text.contains("password missing") {
+            return Some(
+                "the server asks for one; DATABASE_URL may say it, or the file that \
+                 database.url = { file = \"/path\" } names"
+                    .to_owned(),
+            );
+        }
         if text.contains("does not support TLS") {
             return Some(format!(
                 "sslmode={} never goes without; set ssl = on at the server",

@@ -3,7 +3,7 @@
 use rustix::process::Signal;
 
 use super::run::Run;
-use crate::runbook;
+use crate::{harness::wait::until, runbook};
 
 /// What is over after these.
 pub(super) const MENDED: &[&str] = &[
@@ -46,6 +46,18 @@ impl<'run> Reader<'run> {
         let command = command.unwrap_or_else(|| panic!("no {has} in {:?}", self.commands));
         self.run.says(command, id).await
     }
+
+    /// Types it until the list has one row: while a call is tried again, it is not there. Gives the row's id.
+    async fn finds(&self, has: &str) -> String {
+        until(&format!("{has} lists one call"), async || {
+            let table = self.types(has, "").await;
+            match table.lines().skip(1).collect::<Vec<_>>()[..] {
+                [_] => Ok(only_id(&table)),
+                _ => Err(table),
+            }
+        })
+        .await
+    }
 }
 
 impl Run {
@@ -80,7 +92,7 @@ fn id_of(text: &str) -> i64 {
 
 pub(super) async fn parked_call(run: &Run) {
     let reader = Reader::of(run, "LeafhopperCallsParked", "silent").await;
-    let id = only_id(&reader.types("calls --state parked", "").await);
+    let id = reader.finds("calls --state parked").await;
     let shown = reader.types("show", &id).await;
     assert!(shown.contains("parked: no_probe"), "{shown}");
     assert_eq!(run.bed.leaf.effects("parked"), 1, "a look at the leaf");
@@ -90,7 +102,7 @@ pub(super) async fn parked_call(run: &Run) {
 
 pub(super) async fn long_doubt(run: &Run) {
     let reader = Reader::of(run, "LeafhopperCallsInDoubt", "vague").await;
-    let id = only_id(&reader.types("calls --state in_doubt", "").await);
+    let id = reader.finds("calls --state in_doubt").await;
     let shown = reader.types("show", &id).await;
     assert!(shown.contains("probe_unclear"), "{shown}");
     reader.types("--confirmed", &id).await;
@@ -111,7 +123,7 @@ pub(super) async fn unknown_leaf(run: &Run) {
 
 pub(super) async fn bad_token(run: &Run) {
     let reader = Reader::of(run, "LeafhopperBreakerOpen", "token").await;
-    let id = only_id(&reader.types("--reason-is breaker_open", "").await);
+    let id = reader.finds("--reason-is breaker_open").await;
     let shown = reader.types("show", &id).await;
     assert!(shown.contains("401"), "{shown}");
     run.folder.write("token", "new");
@@ -133,7 +145,7 @@ pub(super) async fn incomplete_teardown(run: &Run) {
     let retry = runbook::words(&retry.unwrap().trim().replace('…', "they allow it now"));
     run.says(&retry, "").await;
     let sql = format!("SELECT state FROM leafhopper.batch WHERE id = '{batch}'");
-    crate::harness::wait::until("it is undone", async || {
+    until("it is undone", async || {
         let rows = run.bed.app.rows(&sql).await;
         if rows[0]["state"] == "cancelled" {
             Ok(())

@@ -223,11 +223,15 @@ impl Run {
 
     /// The alert of that name, for that leaf.
     pub(super) async fn alert(&self, name: &str, leaf: &str) -> Alert {
-        let alerts = self.prometheus.alerts().await.unwrap();
-        let mut found = alerts.into_iter().filter(|alert| {
-            alert.is_firing && alert.label("alertname") == name && alert.label("leaf") == leaf
-        });
-        found.next().unwrap_or_else(|| panic!("{name} of {leaf}"))
+        // A scrape that fails, as on a busy machine, takes all of them away until the next one.
+        until_within(LIMIT, name, async || {
+            let alerts = self.prometheus.alerts().await?;
+            let mut found = alerts.iter().filter(|alert| {
+                alert.is_firing && alert.label("alertname") == name && alert.label("leaf") == leaf
+            });
+            found.next().cloned().ok_or(format!("{leaf}: {alerts:#?}"))
+        })
+        .await
     }
 
     pub(super) async fn until_one(&self, name: &str, severity: &str) {

@@ -3,9 +3,10 @@
 use std::{collections::BTreeSet, fs, path::Path};
 
 use super::{
-    ANSWERED, LOST, Life, Nature, PROBED, RESENT, SETTLED, TAKEN_OVER, batches, journal, named,
+    ANSWERED, LOST, Life, Nature, PATIENCE, PROBED, RESENT, SETTLED, TAKEN_OVER, batches, journal,
+    named,
 };
-use crate::harness::{sidecar::Sidecar, wait::until};
+use crate::harness::{sidecar::Sidecar, wait::until_within};
 
 use Nature::{Asked, Keyed, Parking};
 
@@ -109,7 +110,7 @@ async fn passed_after_a_crash(nature: Nature) -> BTreeSet<String> {
 }
 
 async fn until_all_have_ended(life: &Life) {
-    until("all calls are final or parked", async || {
+    until_within(PATIENCE, "all calls are final or parked", async || {
         let live = "SELECT state FROM leafhopper.dispatch WHERE state <> 'parked'";
         let live = life.bed.app.rows(live).await;
         if live.is_empty() { Ok(()) } else { Err(live) }

@@ -3,10 +3,10 @@
 
 use rustix::process::Signal;
 
-use super::{Life, Nature};
+use super::{Life, Nature, PATIENCE};
 use crate::harness::{
     sidecar::{Config, Sidecar},
-    wait::until,
+    wait::until_within,
 };
 
 use Nature::{Asked, Keyed, Parking};
@@ -39,7 +39,7 @@ const LOOKED: [&str; 5] = [
 pub(super) async fn frozen(config: &Config, step: &str) -> Sidecar {
     let starter = config.sidecar();
     let sidecar = starter.environment("LEAFHOPPER_FREEZE_AT", step).launch();
-    until(&format!("it is frozen, {step}"), async || {
+    until_within(PATIENCE, &format!("it is frozen, {step}"), async || {
         if sidecar.is_stopped() {
             Ok(())
         } else {
@@ -65,7 +65,7 @@ async fn story(nature: Nature, step: &str, expected: &str) {
     let next = life.bed.app.insert(super::named(nature, "next")).await;
     life.bed.app.until_state(next, "confirmed").await;
     let what = format!("{nature:?}, {step}: {expected}");
-    let after = until(&what, async || {
+    let after = until_within(PATIENCE, &what, async || {
         let call = life.bed.app.call(life.id).await;
         let told = life.told(&call).await;
         if told == expected {

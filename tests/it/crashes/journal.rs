@@ -4,7 +4,7 @@ use std::os::unix::process::ExitStatusExt as _;
 
 use rustix::process::Signal;
 
-use super::{QUICK, SIGKILLED, crashing_at};
+use super::{PATIENCE, QUICK, SIGKILLED, crashing_at};
 use crate::harness::{Bed, app::keyed, folder::Folder, leaf::Gate};
 
 /// The steps: two of the process that stops, one of the next that starts.
@@ -24,7 +24,7 @@ async fn an_answer_in_the_journal_is_recorded_whoever_dies_meanwhile() {
         let lines = format!("{QUICK}\nin_doubt = \"park\"");
         let (proxy, config) = bed.behind_a_proxy(&lines).await;
         let config = config.dispatch(&format!(
-            "lease = \"60s\"\nshutdown_grace = \"1s\"\nstate_dir = \"{}\"",
+            "lease = \"60s\"\nshutdown_grace = \"3s\"\nstate_dir = \"{}\"",
             folder.path().display()
         ));
         let mut first = crashing_at(&config, step).start().await;
@@ -33,12 +33,15 @@ async fn an_answer_in_the_journal_is_recorded_whoever_dies_meanwhile() {
         proxy.cut();
         gate.open();
         first.signal(Signal::TERM);
-        let status = first.exit().await;
+        let status = first.exit_within(PATIENCE).await;
         let killed = status.signal() == SIGKILLED;
         proxy.restore();
         if *step == "journal: recorded" {
             assert!(!killed, "{step}: {status}");
-            let status = crashing_at(&config, step).launch().exit().await;
+            let status = crashing_at(&config, step)
+                .launch()
+                .exit_within(PATIENCE)
+                .await;
             assert_eq!(status.signal(), SIGKILLED, "{step}: {status}");
         } else {
             assert!(killed, "{step}: {status}");

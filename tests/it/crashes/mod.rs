@@ -13,6 +13,7 @@ mod journal;
 use std::{os::unix::process::ExitStatusExt as _, time::Duration};
 
 use serde_json::{Value, json};
+use tokio::sync::Semaphore;
 use uuid::Uuid;
 
 use crate::harness::{
@@ -27,11 +28,18 @@ use crate::harness::{
 use Nature::{Asked, Idempotent, Keyed, Parking};
 use Trace::{Begun, Claimed, Executed, Nothing, Recorded};
 
+/// The time limit is one that a stalled machine keeps to: one that ran out would tell another story.
 const QUICK: &str =
-    "timeout = \"3s\"\nretry = { initial = \"20ms\", max = \"20ms\", jitter = 0.0 }";
+    "timeout = \"10s\"\nretry = { initial = \"20ms\", max = \"20ms\", jitter = 0.0 }";
 
 /// The signal in a process's status.
 const SIGKILLED: Option<i32> = Some(9);
+
+/// Where nothing but its end tells that an instance is gone: short, and longer than a busy machine stalls.
+const SHORT_LEASE: &str = "lease = \"2s\"";
+
+/// So many lives are led at once, in all tests together: each takes two processes and more, and waits most of the time.
+static LIVES: Semaphore = Semaphore::const_new(10);
 
 /// Time enough for a lease that has to run out on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -159,7 +167,7 @@ impl Life {
                 "lease = \"60s\"\nstate_dir = \"{}\"",
                 folder.path().display()
             )),
-            None => config.dispatch("lease = \"1s\""),
+            None => config.dispatch(SHORT_LEASE),
         };
         let id = bed.app.insert(named(nature, "k")).await;
         Self {
@@ -173,7 +181,10 @@ impl Life {
 
     /// A sidecar kills itself at that step; its exit status shows that it did.
     async fn crash_at(&self, step: &str) {
-        let status = crashing_at(&self.config, step).launch().exit().await;
+        let status = crashing_at(&self.config, step)
+            .launch()
+            .exit_within(PATIENCE)
+            .await;
         assert_eq!(
             status.signal(),
             SIGKILLED,
@@ -323,13 +334,17 @@ async fn after_a_lost_answer(nature: Nature, paths: impl IntoIterator<Item = Str
     assert!(wrong.is_empty(), "{nature:?}\n{}", wrong.join("\n"));
 }
 
-/// What went wrong in these lives. No more are led at once than a busy machine can start in time. Their databases go
-/// after all of them: to drop one blocks this thread, on which others are connecting.
+/// What went wrong in these lives. Their databases go after all of them: to drop one blocks this thread, on which others
+/// are connecting.
 async fn wrong_of<L>(
     lives: impl Iterator<Item = impl Future<Output = (L, Option<String>)>>,
 ) -> Vec<String> {
     use futures_util::StreamExt as _;
 
+    let lives = lives.map(async |life| {
+        let _place = LIVES.acquire().await;
+        life.await
+    });
     let led = futures_util::stream::iter(lives).buffer_unordered(4);
     let (_lives, wrong): (Vec<_>, Vec<_>) = led.unzip().await;
     wrong.into_iter().flatten().collect()

@@ -85,14 +85,16 @@ async fn a_failed_call_cancels_those_that_wait_and_lets_those_in_flight_end() {
         bed.app.until_state(id, "confirmed").await;
     }
     assert_eq!(bed.leaf.all_requests().len(), 3);
-    let rows = bed
-        .app
-        .rows(&format!(
-            "SELECT state FROM leafhopper.batch WHERE id = '{batch}'"
-        ))
-        .await;
-    assert_eq!(rows.len(), 1);
-    assert_ne!(rows[0]["state"], "open");
+    until("the batch is no longer open", async || {
+        let sql = format!("SELECT state FROM leafhopper.batch WHERE id = '{batch}'");
+        let rows = bed.app.rows(&sql).await;
+        if rows.len() == 1 && rows[0]["state"] != "open" {
+            Ok(())
+        } else {
+            Err(rows)
+        }
+    })
+    .await;
 }
 
 #[tokio::test]
@@ -143,17 +145,23 @@ async fn calls_that_keep_coming_while_the_batch_is_cancelled_are_not_sent_after_
     let failing = bed.app.insert(thing("bad").batch(batch)).await;
     bad.until_arrived(1).await;
     let producer = App::connect(&bed.database.url).await;
-    let produce = async {
-        for number in 0..150 {
+    // Until fifty were inserted behind the failure, which was committed before this saw it.
+    let (mut number, mut after) = (0, 0);
+    until("fifty came after the failure", async || {
+        for _ in 0..50 {
             if number == 50 {
                 bad.open();
             }
-            let key = format!("n-{number}");
+            let failed = bed.app.state(failing).await == "failed";
+            let when = if failed { "after" } else { "before" };
+            after += usize::from(failed);
+            let key = format!("{when}-{number}");
             producer.insert(thing(&key).batch(batch)).await;
+            number += 1;
         }
-    };
-    produce.await;
-    bed.app.until_state(failing, "failed").await;
+        if after >= 50 { Ok(()) } else { Err(number) }
+    })
+    .await;
     until("nothing of the batch is alive", async || {
         let found = standing(&bed.app, batch).await;
         let live = ["pending batch_cancelled", "pending", "dispatching"];
@@ -164,16 +172,8 @@ async fn calls_that_keep_coming_while_the_batch_is_cancelled_are_not_sent_after_
         }
     })
     .await;
-    // What was claimed has `claimed_at` no later than the failure's commit, up to the claim under way.
-    let late = bed
-        .app
-        .rows(&format!(
-            "SELECT o.id FROM leafhopper.outbox o JOIN leafhopper.result r ON r.call_id = o.id
-              WHERE o.batch_id = '{batch}'
-                AND o.created_at > (SELECT finished_at + interval '50 milliseconds'
-                                      FROM leafhopper.finished WHERE call_id = {failing})"
-        ))
-        .await;
+    let mut late = bed.leaf.all_requests();
+    late.retain(|request| request.key.starts_with("after-"));
     assert!(late.is_empty(), "sent after the cancel: {late:?}");
 }
 
@@ -359,16 +359,17 @@ async fn siblings_that_wait_for_whatever_are_cancelled() {
     until_standing(
         &bed.app,
         batch,
-        json!({
-            "failed rejected": 1,
-            "cancelled batch_cancelled": 8,
-            "pending waits_for_batch": 2,
-        }),
+        json!({ "failed rejected": 1, "cancelled batch_cancelled": 8, "confirmed": 2 }),
     )
     .await;
     gate.open();
-    let sent = bed.leaf.all_requests();
-    assert_eq!(sent.len(), 3, "{sent:#?}");
+    let mut sent = Vec::new();
+    for request in bed.leaf.all_requests() {
+        sent.push(request.key);
+    }
+    let ready = ["held", "later", "bad"];
+    let after_its_end = ["batch_failed", "batch_settled"];
+    assert_eq!(sent, [&ready[..], &after_its_end].concat());
 }
 
 #[tokio::test]

@@ -10,16 +10,24 @@ use crate::harness::{
     Bed,
     app::{Call, call},
     leaf::Gate,
+    proxy::Proxy,
     sidecar::Config,
     wait::{holds_for, until, until_within},
 };
 
+/// A leaf whose connections can be reset: it works on at what it has been sent.
+async fn behind_a_proxy(bed: &Bed, lines: &str) -> (Proxy, Config) {
+    let way = Proxy::in_front_of(&bed.leaf.url()).await;
+    let url = way.url(&bed.leaf.url());
+    let config = Config::new(&bed.database.url).leaf("leaf", &url, lines);
+    (way, config)
+}
+
 /// An idempotent method of a leaf that can't be asked is sent again. Such a leaf settles in half a minute.
-fn resends(bed: &Bed) -> Config {
-    bed.config(
-        "timeout = \"300ms\"\nretry = { initial = \"20ms\", max = \"50ms\" }\n\
-         compensate = { method = \"DELETE\", path = \"{{ call.path }}\" }",
-    )
+async fn resends(bed: &Bed) -> (Proxy, Config) {
+    let lines = "retry = { initial = \"20ms\", max = \"50ms\" }\n\
+         compensate = { method = \"DELETE\", path = \"{{ call.path }}\" }";
+    behind_a_proxy(bed, lines).await
 }
 
 /// Longer than that.
@@ -32,7 +40,7 @@ fn put(key: &str) -> Call {
         .key(key)
 }
 
-async fn until_confirmed_by_the_second_request(bed: &Bed, batch: Uuid, gate: &Gate) {
+async fn until_confirmed_by_the_second_request(bed: &Bed, way: &Proxy, batch: Uuid, gate: &Gate) {
     bed.leaf
         .always()
         .key("slow")
@@ -42,6 +50,7 @@ async fn until_confirmed_by_the_second_request(bed: &Bed, batch: Uuid, gate: &Ga
         .answers(201);
     let id = bed.app.insert(put("slow").batch(batch)).await;
     gate.until_arrived(1).await;
+    way.reset();
     bed.app.until_state(id, "confirmed").await;
     assert_eq!(bed.leaf.effects("slow"), 1);
 }
@@ -50,9 +59,10 @@ async fn until_confirmed_by_the_second_request(bed: &Bed, batch: Uuid, gate: &Ga
 async fn an_effect_is_undone_after_the_last_request_that_could_make_it_again() {
     let bed = Bed::new().await;
     let gate = Gate::closed();
-    let _sidecar = resends(&bed).start().await;
+    let (way, config) = resends(&bed).await;
+    let _sidecar = config.start().await;
     let batch = unsealed(&bed.app).await;
-    until_confirmed_by_the_second_request(&bed, batch, &gate).await;
+    until_confirmed_by_the_second_request(&bed, &way, batch, &gate).await;
     withdraw(&bed.app, batch).await;
     nothing_is_undone_for(&bed, Duration::from_millis(400)).await;
     // The first request lands.
@@ -81,7 +91,8 @@ async fn an_effect_is_undone_after_the_last_request_that_could_make_it_again() {
 async fn an_effect_is_made_again_after_the_last_request_that_could_undo_it() {
     let bed = Bed::new().await;
     let gate = Gate::closed();
-    let _sidecar = resends(&bed).start().await;
+    let (way, config) = resends(&bed).await;
+    let _sidecar = config.start().await;
     let batch = unsealed(&bed.app).await;
     let id = bed.app.insert(put("again").batch(batch)).await;
     bed.app.until_state(id, "confirmed").await;
@@ -94,6 +105,7 @@ async fn an_effect_is_made_again_after_the_last_request_that_could_undo_it() {
         .answers(204);
     withdraw(&bed.app, batch).await;
     gate.until_arrived(1).await;
+    way.reset();
     // Sent again, it says that it is undone.
     until_finished(&bed.app, batch, "cancelled").await;
     assert_eq!(bed.leaf.standing("again"), 0);
@@ -133,10 +145,10 @@ async fn an_effect_is_made_again_after_the_last_request_that_could_undo_it() {
 async fn a_word_for_a_call_whose_request_is_on_its_way_is_undone_after_that() {
     let bed = Bed::new().await;
     let gate = Gate::closed();
-    let lines = "timeout = \"600ms\"\nin_doubt = \"park\"\n\
+    let lines = "in_doubt = \"park\"\n\
          compensate = { method = \"DELETE\", path = \"/effects/{{ call.key }}\" }";
-    let config = bed.config(lines).probe("leaf", "settle = \"600ms\"");
-    let _sidecar = config.start().await;
+    let (way, config) = behind_a_proxy(&bed, lines).await;
+    let _sidecar = config.probe("leaf", "settle = \"5s\"").start().await;
     bed.leaf
         .always()
         .key("told")
@@ -146,6 +158,8 @@ async fn a_word_for_a_call_whose_request_is_on_its_way_is_undone_after_that() {
         .answers(201);
     let batch = unsealed(&bed.app).await;
     let id = bed.app.insert(put("told").batch(batch)).await;
+    gate.until_arrived(1).await;
+    way.reset();
     bed.app.until_state(id, "parked").await;
     bed.leaf.has_already("told");
     bed.app

@@ -142,7 +142,9 @@ async fn where_the_leaf_honours_the_key_and_the_effect_can_be_undone_the_resend_
 #[tokio::test]
 async fn without_a_compensation_what_is_in_doubt_is_not_sent_again_for_a_cancelled_batch() {
     let bed = Bed::new().await;
-    bed.leaf.always().key("mute").method("PUT").hangs();
+    let gate = Gate::closed();
+    let mute = bed.leaf.always().key("mute").method("PUT");
+    mute.waits_before_the_answer(&gate).resets();
     bed.leaf.always().key("bad").refuses(422);
     let batch = Uuid::new_v4();
     bed.app.execute("BEGIN").await;
@@ -152,13 +154,15 @@ async fn without_a_compensation_what_is_in_doubt_is_not_sent_again_for_a_cancell
                 .method("PUT")
                 .path("/effects/mute")
                 .key("mute")
-                .set("timeout", "300 milliseconds")
                 .batch(batch),
         )
         .await;
     bed.app.insert(thing("bad").batch(batch)).await;
     bed.app.execute("COMMIT").await;
     let _sidecar = bed.sidecar("concurrency = 2").await;
+    gate.until_arrived(1).await;
+    until_batch(&bed.app, batch, "cancelling").await;
+    gate.open();
     until("the call is parked", async || {
         let calls = calls(&bed.app, batch).await;
         if calls[0] == "mute parked no_probe" {
@@ -268,7 +272,8 @@ async fn an_early_absence_does_not_count_as_undone() {
     let old_sight = bed.leaf.always().key("k").method("GET").times(1);
     old_sight.refuses(404);
     bed.leaf.always().key("bad").refuses(422);
-    let config = bed.config(UNDOES).probe("leaf", "settle = \"500ms\"");
+    // Longer than a busy machine stalls: the old sight must come before that.
+    let config = bed.config(UNDOES).probe("leaf", "settle = \"5s\"");
     let _sidecar = config.start().await;
     let batch = unsealed(&bed.app).await;
     let id = bed.app.insert(thing("k").batch(batch)).await;

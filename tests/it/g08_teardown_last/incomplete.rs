@@ -5,7 +5,7 @@ use uuid::Uuid;
 
 use super::{
     UNDOES, calls, id_of, reread, row, thing, undone, unsealed, until_batch, until_finished,
-    withdraw,
+    until_undoing, withdraw,
 };
 use crate::harness::{
     Bed,
@@ -318,8 +318,7 @@ async fn in_any_order_one_that_fails_holds_no_other() {
         }
     })
     .await;
-    let compensation = id_of(&bed, "c:undo:1").await;
-    bed.app.until_state(compensation, "failed").await;
+    let compensation = until_undoing(&bed, "c", "failed").await;
     stays_compensating(&bed, batch).await;
     bed.app
         .execute(&format!("SELECT leafhopper.waive({compensation}, 'kept')"))

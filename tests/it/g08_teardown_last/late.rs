@@ -11,7 +11,7 @@ use super::{
 use crate::harness::{
     Bed,
     app::App,
-    leaf::Gate,
+    leaf::{Gate, Reply},
     sidecar::Config,
     wait::{holds_for, until},
 };
@@ -61,16 +61,16 @@ async fn an_answer_that_an_instance_kept_through_an_outage_is_undone_after_the_t
         .key("bad")
         .waits_before_the_effect(&bad)
         .refuses(422);
-    let lines = format!("timeout = \"2s\"\nin_doubt = \"park\"\n{UNDOES}");
+    let lines = format!("timeout = \"6s\"\nin_doubt = \"park\"\n{UNDOES}");
     let (way, config) = bed.behind_a_proxy(&lines).await;
     let _first = config.dispatch("lease = \"1s\"").start().await;
     let batch = unsealed(&bed.app).await;
     let kept = bed.app.insert(thing("kept").batch(batch)).await;
     gate.until_arrived(1).await;
-    let _second = bed.config(&lines).dispatch("lease = \"1s\"").start().await;
     // The first has its answer, and nobody to tell it to; the second finds a call that it can't ask about.
     way.cut();
     gate.open();
+    let _second = bed.config(&lines).dispatch("lease = \"1s\"").start().await;
     bed.app.until_state(kept, "parked").await;
     bad.open();
     bed.app.insert(thing("bad").batch(batch)).await;
@@ -116,22 +116,23 @@ async fn a_call_that_ends_after_somebody_s_word_for_it_ends_its_batch() {
 async fn what_is_in_doubt_when_a_sibling_expires_is_found_and_undone() {
     let bed = Bed::new().await;
     bed.leaf.always().key("slow").method("POST").resets();
+    // It is in doubt until the leaf has said what it shows.
+    let asked = Gate::closed();
+    let look = bed.leaf.always().key("slow").method("GET").times(1);
+    look.waits_before_the_answer(&asked)
+        .answers(Reply::json(200, &json!({ "id": 1, "key": "slow" })));
     let config = bed.config(UNDOES).probe("leaf", "settle = \"600ms\"");
     let _sidecar = config.start().await;
     let batch = Uuid::new_v4();
-    let deadline = bed
-        .app
-        .rows("SELECT clock_timestamp() + interval '300 milliseconds' AS at")
-        .await;
-    bed.app.execute("BEGIN").await;
     bed.app.insert(thing("slow").batch(batch)).await;
+    asked.until_arrived(1).await;
     let expires = thing("waits")
         .batch(batch)
         .set("leaf", "nobody")
-        .set("deadline", deadline[0]["at"].clone());
+        .set("deadline", "-infinity");
     let expires = bed.app.insert(expires).await;
-    bed.app.execute("COMMIT").await;
     bed.app.until_state(expires, "expired").await;
+    asked.open();
     until_finished(&bed.app, batch, "cancelled").await;
     assert_eq!(
         (bed.leaf.effects("slow"), bed.leaf.standing("slow")),
@@ -301,7 +302,7 @@ async fn whoever_is_killed_in_the_middle_of_a_teardown_another_goes_on_and_undoe
         .waits_before_the_answer(&third)
         .answers(204);
     let config = || -> Config {
-        bed.config(&format!("timeout = \"1s\"\n{UNDOES}"))
+        bed.config(&format!("timeout = \"6s\"\n{UNDOES}"))
             .probe("leaf", "settle = \"50ms\"")
             .dispatch("lease = \"1s\"")
     };

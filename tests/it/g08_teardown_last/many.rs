@@ -74,7 +74,7 @@ async fn cancel_many(limit: Duration) {
     );
     assert!(took < limit, "it took {took:?}");
     assert!(
-        longest < Duration::from_secs(1),
+        longest < Duration::from_secs(1).max(took / 4),
         "an app waited {longest:?} for its inserts"
     );
     assert!(grown < 32 << 20, "{grown} bytes more");

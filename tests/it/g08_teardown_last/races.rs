@@ -53,7 +53,7 @@ async fn races(count: u64) {
     let bed = Bed::new().await;
     behaves_at_random(&bed.leaf, seed);
     let lines = format!(
-        "timeout = \"2s\"\n{}",
+        "timeout = \"10s\"\n{}",
         UNDOES.replace("concurrency = 8", "concurrency = 24")
     );
     let config = bed

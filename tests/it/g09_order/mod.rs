@@ -75,7 +75,7 @@ async fn two_hundred_calls_of_ten_keys_arrive_in_order_through_two_sidecars() {
         .always()
         .takes(Duration::from_millis(2))
         .answers(201);
-    let config = bed.config("concurrency = 32").dispatch("lease = \"2s\"");
+    let config = bed.config("concurrency = 32");
     let (_a, _b) = tokio::join!(config.start(), config.start());
     // In several statements and on several connections, as apps do; each key by one writer.
     let mut writers = Vec::new();
@@ -170,7 +170,7 @@ async fn a_head_that_retries_waits_or_is_parked_holds_those_behind_it() {
         .await;
     let later = bed
         .app
-        .rows("SELECT clock_timestamp() + interval '600 milliseconds' AS at")
+        .rows("SELECT clock_timestamp() + interval '7 s' AS at")
         .await[0]["at"]
         .clone();
     let retries = bed.app.insert(step("r", "retries")).await;
@@ -254,7 +254,7 @@ async fn a_lower_id_that_nobody_has_looked_at_goes_before_the_next_in_line() {
 #[tokio::test]
 async fn a_row_that_an_app_holds_is_not_overtaken() {
     let bed = Bed::new().await;
-    let config = bed.config(QUICK).dispatch("lease = \"2s\"");
+    let config = bed.config(QUICK);
     let (_a, _b) = tokio::join!(config.start(), config.start());
     let gate = Gate::closed();
     bed.leaf
@@ -326,11 +326,10 @@ async fn a_head_whose_sidecar_was_killed_holds_its_key_until_it_is_known() {
         .key("a")
         .waits_before_the_answer(&gate)
         .answers(201);
-    let config = bed
-        .config("timeout = \"1s\"\nin_doubt = \"park\"")
-        .dispatch("lease = \"1s\"");
+    let config = bed.config("in_doubt = \"park\"").dispatch("lease = \"1s\"");
     let mut a = config.start().await;
-    let head = bed.app.insert(step("line", "a")).await;
+    let head = step("line", "a").set("timeout", "1 s");
+    let head = bed.app.insert(head).await;
     let next = bed.app.insert(step("line", "b")).await;
     gate.until_arrived(1).await;
     a.kill();

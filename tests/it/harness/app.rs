@@ -1,8 +1,16 @@
 //! What an application does: rows into the outbox, and rows back.
 
+use std::time::Duration;
+
 use serde_json::{Map, Value, json};
 
-use super::{database, wait::until};
+use super::{
+    database,
+    wait::{LIMIT, until, until_within},
+};
+
+/// What a busy machine may take for a call, where there are many.
+const A_CALL: Duration = Duration::from_millis(50);
 
 /// An application's connection to its own database.
 pub(crate) struct App {
@@ -180,7 +188,8 @@ impl App {
 
     /// Waits until there are this many calls, and all of them are confirmed.
     pub(crate) async fn until_all_confirmed(&self, calls: usize) {
-        until("all calls are confirmed", async || {
+        let limit = LIMIT + A_CALL * u32::try_from(calls).unwrap();
+        until_within(limit, "all calls are confirmed", async || {
             let sql = "SELECT state, reason, count(*) FROM leafhopper.call GROUP BY 1, 2";
             let states = self.rows(sql).await;
             let all = json!({"state": "confirmed", "reason": null, "count": calls});

@@ -8,6 +8,7 @@ mod config;
 pub(crate) mod database;
 pub(crate) mod folder;
 pub(crate) mod leaf;
+mod log;
 pub(crate) mod proxy;
 pub(crate) mod sidecar;
 pub(crate) mod wait;

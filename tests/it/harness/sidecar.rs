@@ -1,13 +1,9 @@
 //! The real binary as a process: started, asked, signalled, killed.
 
 use std::{
-    io::{BufRead, BufReader},
     path::PathBuf,
     process::{Child, Command, ExitStatus, Output, Stdio},
-    sync::{
-        Arc, Mutex,
-        atomic::{AtomicU32, Ordering},
-    },
+    sync::atomic::{AtomicU32, Ordering},
     time::Duration,
 };
 
@@ -15,10 +11,10 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
 pub(crate) use super::config::Config;
-use super::wait::until;
-
-/// As much of its log as a failing test shows.
-const LOG_TAIL_LINES: usize = 60;
+use super::{
+    log::Log,
+    wait::{LIMIT, until, until_within},
+};
 
 /// Says how the log is written; JSON where a test says nothing.
 pub(crate) const LOG_FORMAT: &str = "LEAFHOPPER_LOG_FORMAT";
@@ -79,7 +75,7 @@ impl Starter {
 
     /// Starts it and does not wait: for one that can't become ready.
     pub(crate) fn launch(self) -> Sidecar {
-        let log = Arc::new(Mutex::new(Vec::new()));
+        let log = Log::new(&self.folder.join("log"));
         let child = self.spawn(&log);
         Sidecar {
             starter: self,
@@ -140,21 +136,13 @@ impl Starter {
         command
     }
 
-    fn spawn(&self, log: &Arc<Mutex<Vec<String>>>) -> Child {
+    fn spawn(&self, log: &Log) -> Child {
         let mut command = self.binary(&["run"]);
         if !self.environment.iter().any(|(name, _)| name == LOG_FORMAT) {
             command.env(LOG_FORMAT, "json");
         }
-        command.stdout(Stdio::null()).stderr(Stdio::piped());
-        let mut child = command.spawn().unwrap();
-        let stderr = BufReader::new(child.stderr.take().unwrap());
-        let log = Arc::clone(log);
-        std::thread::spawn(move || {
-            for line in stderr.lines().map_while(Result::ok) {
-                log.lock().unwrap().push(line);
-            }
-        });
-        child
+        command.stdout(Stdio::null()).stderr(log.stdio());
+        command.spawn().unwrap()
     }
 }
 
@@ -163,8 +151,7 @@ impl Starter {
 pub(crate) struct Sidecar {
     starter: Starter,
     child: Child,
-    /// Over all its starts.
-    log: Arc<Mutex<Vec<String>>>,
+    log: Log,
     ended: Option<ExitStatus>,
 }
 
@@ -203,6 +190,19 @@ impl Sidecar {
         sum_of(&body, name, labels)
     }
 
+    /// Waits until that sum is this number: what is counted is counted after its commit.
+    pub(crate) async fn until_metric(&self, name: &str, labels: &[&str], wanted: f64) {
+        until(&format!("{name} {labels:?} is {wanted}"), async || {
+            let found = self.metric(name, labels).await;
+            if (found - wanted).abs() < f64::EPSILON {
+                Ok(())
+            } else {
+                Err(found)
+            }
+        })
+        .await;
+    }
+
     /// SIGKILL: no goodbye. Gives how it ended: by this, unless it had ended before.
     pub(crate) fn kill(&mut self) -> ExitStatus {
         self.signal(Signal::KILL);
@@ -229,16 +229,21 @@ impl Sidecar {
 
     /// Waits for its end.
     pub(crate) async fn exit(&mut self) -> ExitStatus {
+        self.exit_within(LIMIT).await
+    }
+
+    /// The same, for one that has a long way to its end.
+    pub(crate) async fn exit_within(&mut self, limit: Duration) -> ExitStatus {
         let Self {
             child, log, ended, ..
         } = self;
         if let Some(status) = ended {
             return *status;
         }
-        let status = until("the sidecar ends", async || {
+        let status = until_within(limit, "the sidecar ends", async || {
             match child.try_wait().unwrap() {
                 Some(status) => Ok(status),
-                None => Err(tail(log)),
+                None => Err(log.tail()),
             }
         })
         .await;
@@ -255,7 +260,7 @@ impl Sidecar {
     /// Starts it again, after its end, and does not wait.
     pub(crate) fn relaunch(&mut self) {
         assert!(self.ended.is_some(), "it has not ended");
-        self.log.lock().unwrap().push(STARTED_AGAIN.to_owned());
+        self.log.push(STARTED_AGAIN);
         self.child = self.starter.spawn(&self.log);
         self.ended = None;
     }
@@ -297,15 +302,15 @@ impl Sidecar {
 
     /// The lines of its log so far, as they were written.
     pub(crate) fn lines(&self) -> Vec<String> {
-        self.log.lock().unwrap().clone()
+        self.log.read(<[String]>::to_vec)
     }
 
     fn find_address(&self) -> Option<String> {
-        address_in(&self.log.lock().unwrap())
+        self.log.read(address_in)
     }
 
     fn log_tail(&self) -> String {
-        tail(&self.log)
+        self.log.tail()
     }
 }
 
@@ -325,11 +330,6 @@ impl Drop for Starter {
     fn drop(&mut self) {
         std::fs::remove_dir_all(&self.folder).ok();
     }
-}
-
-fn tail(log: &Mutex<Vec<String>>) -> String {
-    let log = log.lock().unwrap();
-    log[log.len().saturating_sub(LOG_TAIL_LINES)..].join("\n")
 }
 
 /// The address that the latest start has bound: the field `listen.address` of one of its lines.

@@ -12,6 +12,9 @@ pub(crate) const LIMIT: Duration = Duration::from_secs(20);
 
 const LOOK_EVERY: Duration = Duration::from_millis(10);
 
+/// Who has waited long looks less often: many tests wait at once, and a look is a query.
+const LOOK_AT_LEAST_EVERY: Duration = Duration::from_millis(100);
+
 /// Looks until `look` gives `Ok`, for at most [`LIMIT`]; an `Err` is what was seen instead.
 pub(crate) async fn until<T, S: Debug>(what: &str, look: impl AsyncFnMut() -> Result<T, S>) -> T {
     until_within(LIMIT, what, look).await
@@ -23,14 +26,17 @@ pub(crate) async fn until_within<T, S: Debug>(
     what: &str,
     mut look: impl AsyncFnMut() -> Result<T, S>,
 ) -> T {
-    let end = Instant::now() + limit;
+    let started = Instant::now();
     loop {
         match look().await {
             Ok(value) => return value,
-            Err(seen) if Instant::now() >= end => {
+            Err(seen) if started.elapsed() >= limit => {
                 panic!("waited {limit:?} until {what}; last seen: {seen:#?}")
             }
-            Err(_) => tokio::time::sleep(LOOK_EVERY).await,
+            Err(_) => {
+                let pause = (started.elapsed() / 10).clamp(LOOK_EVERY, LOOK_AT_LEAST_EVERY);
+                tokio::time::sleep(pause).await;
+            }
         }
     }
 }

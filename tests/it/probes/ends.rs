@@ -3,10 +3,11 @@
 use serde_json::{Value, json};
 use uuid::Uuid;
 
-use super::{PROBE, QUICK, asked_and_sent, asking, post};
+use super::{PROBE, QUICK, SETTLES_LATE, asked_and_sent, asking, asking_by, post};
 use crate::harness::{
     Bed,
     leaf::{Gate, Remembers, Reply},
+    wait::until,
 };
 
 #[tokio::test]
@@ -48,11 +49,7 @@ async fn what_the_leaf_says_to_exist_is_ours_or_not() {
             ),
             ("leafhopper_attempts_total", "class=\"exists\"", 3.0),
         ] {
-            let seen = sidecar.metric(name, &[label]).await;
-            assert!(
-                (seen - expected).abs() < f64::EPSILON,
-                "{name} {label}: {seen}"
-            );
+            sidecar.until_metric(name, &[label], expected).await;
         }
     }
 }
@@ -63,7 +60,9 @@ async fn what_exists_after_an_earlier_attempt_is_not_taken_for_absent_too_early(
     // The first request is lost and lands late; the second one meets it, and the leaf shows it later still.
     bed.leaf.on("/things").refuses(409);
     bed.leaf.on("/things").times(1).does_nothing().resets();
-    let _sidecar = asking(&bed, "exists_on = [409]").start().await;
+    let _sidecar = asking_by(&bed, "exists_on = [409]", SETTLES_LATE)
+        .start()
+        .await;
     let id = bed.app.insert(post("k")).await;
     let requests = bed.leaf.until_requests("k", 5).await;
     let methods: Vec<_> = requests.iter().map(|r| r.method.as_str()).collect();
@@ -89,13 +88,13 @@ async fn ended(executed: bool, end: impl AsyncFnOnce(&Bed, i64, Uuid)) -> (Strin
         .app
         .insert_values(
             "key, body, batch_id, deadline",
-            &format!("'k', '{{\"key\": \"k\"}}', '{batch}', now() + interval '300 ms'"),
+            &format!("'k', '{{\"key\": \"k\"}}', '{batch}', now() + interval '5 s'"),
         )
         .await;
     gate.until_arrived(1).await;
     end(&bed, id, batch).await;
     gate.open();
-    let call = crate::harness::wait::until("it has ended", async || {
+    let call = until("it has ended", async || {
         let call = bed.app.call(id).await;
         if call["finished_at"].is_string() {
             Ok(call)
@@ -119,13 +118,24 @@ async fn ended(executed: bool, end: impl AsyncFnOnce(&Bed, i64, Uuid)) -> (Strin
 
 #[tokio::test]
 async fn a_deadline_that_passes_in_doubt_is_kept_once_the_doubt_is_resolved() {
-    let nothing = async |_: &Bed, _: i64, _: Uuid| {};
+    let passes = async |bed: &Bed, id: i64, _: Uuid| {
+        let over = format!(
+            "SELECT id FROM leafhopper.outbox WHERE id = {id} AND deadline < clock_timestamp()"
+        );
+        until("the deadline has passed", async || {
+            match bed.app.rows(&over).await.len() {
+                1 => Ok(()),
+                none => Err(none),
+            }
+        })
+        .await;
+    };
     assert_eq!(
-        ended(true, nothing).await,
+        ended(true, passes).await,
         ("confirmed".into(), Value::Null, 1)
     );
     assert_eq!(
-        ended(false, nothing).await,
+        ended(false, passes).await,
         ("expired".into(), Value::Null, 1)
     );
 }
@@ -180,7 +190,7 @@ async fn attempts_that_are_used_up_are_asked_about() {
 #[tokio::test]
 async fn past_its_window_a_key_is_asked_about_or_parked() {
     let keyed =
-        "in_doubt = \"resend\"\nidempotency = { header = \"Idempotency-Key\", window = \"1s\" }";
+        "in_doubt = \"resend\"\nidempotency = { header = \"Idempotency-Key\", window = \"10s\" }";
     let bed = Bed::new().await;
     bed.leaf.on("/things").resets();
     let _sidecar = asking(&bed, keyed)
@@ -248,7 +258,7 @@ async fn what_comes_after_a_refusal_that_the_leaf_would_replay_goes_with_another
     bed.app.until_state(corrected, "confirmed").await;
     let cancel = format!("SELECT leafhopper.cancel_batch('{batch}', 'withdrawn')");
     bed.app.execute(&cancel).await;
-    let undo = crate::harness::wait::until("the compensation has failed", async || {
+    let undo = until("the compensation has failed", async || {
         let sql = "SELECT id FROM leafhopper.call WHERE key = 'k:undo:1' AND state = 'failed'";
         bed.app.rows(sql).await.pop().ok_or("not yet")
     })

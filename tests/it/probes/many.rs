@@ -3,7 +3,13 @@
 use std::time::Duration;
 
 use super::{PROBE, QUICK, asked_and_sent, asking, post};
-use crate::harness::{Bed, leaf::Gate, proxy::Proxy, sidecar::Config, wait::until};
+use crate::harness::{
+    Bed,
+    leaf::Gate,
+    proxy::Proxy,
+    sidecar::Config,
+    wait::{until, until_within},
+};
 
 async fn insert_many(bed: &Bed, prefix: &str, count: usize) {
     let sql = format!(
@@ -15,7 +21,8 @@ async fn insert_many(bed: &Bed, prefix: &str, count: usize) {
 }
 
 async fn until_confirmed(bed: &Bed, count: usize) {
-    until(&format!("{count} calls are confirmed"), async || {
+    let what = format!("{count} calls are confirmed");
+    until_within(Duration::from_secs(60), &what, async || {
         let states = bed
             .app
             .rows("SELECT state, count(*) AS calls FROM leafhopper.call GROUP BY state")
@@ -96,7 +103,7 @@ async fn what_a_probe_found_while_the_database_was_away_is_recorded_afterwards()
             &serde_json::json!({ "id": 1, "key": "k" }),
         ));
     let sidecar = Config::new(&proxy.url(&bed.database.url))
-        .leaf("leaf", &bed.leaf.url(), &QUICK.replace("1s", "20s"))
+        .leaf("leaf", &bed.leaf.url(), &QUICK.replace("10s", "20s"))
         .probe("leaf", PROBE)
         .start()
         .await;

@@ -125,20 +125,30 @@ pub(crate) async fn fill(app: &App) {
     .await;
 }
 
-/// The indexes that a plan uses, and the tables that it reads from end to end.
+/// The indexes that a plan uses, and the tables and indexes that it reads from end to end.
 fn collect(plan: &Value, indexes: &mut BTreeSet<String>, scanned: &mut BTreeSet<String>) {
     match plan {
         Value::Object(node) => {
-            if let Some(index) = node.get("Index Name").and_then(Value::as_str) {
+            let text = |name| node.get(name).and_then(Value::as_str);
+            let kind = text("Node Type");
+            if let Some(index) = text("Index Name") {
                 indexes.insert(index.to_owned());
+                if !node.contains_key("Index Cond") {
+                    scanned.insert(index.to_owned());
+                }
             }
-            if node.get("Node Type").and_then(Value::as_str) == Some("Seq Scan") {
-                let table = node["Relation Name"].as_str().unwrap();
-                scanned.insert(table.to_owned());
+            if kind == Some("Seq Scan") {
+                scanned.insert(node["Relation Name"].as_str().unwrap().to_owned());
             }
+            let mut below = BTreeSet::new();
             for value in node.values() {
-                collect(value, indexes, scanned);
+                collect(value, indexes, &mut below);
             }
+            // One that stops at the first rows reads no index from end to end.
+            if kind == Some("Limit") {
+                below.retain(|it| !indexes.contains(it));
+            }
+            scanned.append(&mut below);
         }
         Value::Array(values) => {
             for value in values {
@@ -164,6 +174,7 @@ asked_call.sql :: 7 :: outbox_pkey
 record_plain.sql :: '{1,2}', '{leaf1,leaf2}', '{k1,k2}', '{1,1}', '{200,200}', '{"{}","{}"}', '{NULL,NULL}', '{NULL,NULL}', '{false,false}', '{NULL,NULL}', '{1,1}' :: dispatch_pkey dispatch_held_key
 record_confirmed.sql :: '{1,2}', '{leaf1,leaf2}', '{k1,k2}', '{1,1}', '{200,200}', '{"{}","{}"}', '{NULL,NULL}', '{NULL,NULL}', '{false,false}', '{NULL,NULL}', '{1,1}', 'i' :: dispatch_pkey result_pkey dispatch_held_key
 record_other.sql :: INSTANCE, 'i', '{1,2}', '{1,1}', '{leaf1,leaf2}', '{k1,k2}', '{1,1}', '{retry,failed}', '{1,1}', '{1,1}', '{false,false}', '{NULL,rejected}', '{retry,failed}', '{500,404}', '{a,b}', '{c,d}', '{1,1}', '{NULL,NULL}' :: dispatch_pkey dispatch_held_key attempt_call
+record_probe.sql :: 1, 1, 'leaf1', 'k1', 'again', 1, NULL, 0, 3, 200, '{}', NULL, NULL, false, NULL, NULL, NULL, NULL, 1, 'i', 0, false, 3 :: dispatch_pkey dispatch_held_key
 expire.sql :: 10 :: dispatch_ends dispatch_pkey
 doubts.sql :: LEAVES, 500, '{30,30,30}', '{NULL,60,60}', 8192 :: dispatch_doubt outbox_pkey
 answer_doubts.sql :: LEAVES, 500 :: dispatch_doubt outbox_pkey result_pkey

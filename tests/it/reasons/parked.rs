@@ -35,7 +35,7 @@ fn config(bed: &Bed, state: &Folder) -> Config {
             &url,
             &format!(
                 "{QUICK}\nin_doubt = \"resend\"\n\
-                 idempotency = {{ header = \"Idempotency-Key\", window = \"1s\" }}"
+                 idempotency = {{ header = \"Idempotency-Key\", window = \"10s\" }}"
             ),
         )
         .leaf(
@@ -158,15 +158,22 @@ async fn crash_suspect(bed: &Bed, sidecar: &mut Sidecar) {
     let deadly = bed.leaf.always().key("deadly");
     deadly.waits_before_the_effect(&gate).answers(201);
     bed.leaf.always().key("deadly").method("GET").refuses(404);
-    let call = row("asked", "deadly").set("timeout", "2 s");
+    let call = row("asked", "deadly").set("timeout", "5 s");
     let id = app.insert(call.set("max_attempts", 9)).await;
-    for _ in 0..3 {
+    for crashes in 0..3 {
+        // Anew, as what went down before stands as under way until its successor has looked, and sent: what had not
+        // begun is none that went down.
         until("it is under way", async || {
-            let state = app.state(id).await;
-            if state == "dispatching" {
+            let sent = bed.leaf.requests("deadly");
+            let sent = sent.iter().filter(|request| request.method == "POST");
+            let sql =
+                format!("SELECT state, crashes FROM leafhopper.dispatch WHERE call_id = {id}");
+            let rows = app.rows(&sql).await;
+            let is_under_way = rows == [json!({ "state": "dispatching", "crashes": crashes })];
+            if is_under_way && sent.count() > crashes {
                 Ok(())
             } else {
-                Err(state)
+                Err(rows)
             }
         })
         .await;

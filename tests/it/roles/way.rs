@@ -13,12 +13,13 @@ use crate::{
     harness::{
         Bed,
         app::keyed,
+        database::{Database, ROLE_PASSWORD, as_role},
         sidecar::{Config, Sidecar, Starter},
         wait::until,
     },
 };
 
-const QUICK: &str = "timeout = \"1s\"\n\
+const QUICK: &str = "timeout = \"10s\"\n\
     retry = { initial = \"20ms\", max = \"50ms\", jitter = 0.0, max_attempts = 3 }\n\
     compensate = { method = \"DELETE\", path = \"/effects/{{ call.key }}\" }";
 
@@ -255,4 +256,32 @@ async fn people_look_and_act_by_roles_of_their_own() {
     drop(sidecar);
     operator.drop().await;
     reader.drop().await;
+}
+
+#[tokio::test]
+async fn who_lacks_a_right_is_told_what_grants_it() {
+    let bed = Bed::new().await;
+    let role: String = format!("n_{}", bed.database.name)
+        .chars()
+        .take(63)
+        .collect();
+    bed.app
+        .execute(&format!(
+            "CREATE ROLE \"{role}\" LOGIN PASSWORD '{ROLE_PASSWORD}'"
+        ))
+        .await;
+    let nobody = Config::new(&as_role(&bed.database.url, &role)).sidecar();
+    let empty = Database::empty().await;
+    let newcomer = Config::new(&as_role(&empty.url, &role)).sidecar();
+    for (told, wanted) in [
+        (nobody.command(&["calls"]).await, "--grant-operator"),
+        (
+            newcomer.command(&["migrate"]).await,
+            "GRANT CREATE ON DATABASE",
+        ),
+    ] {
+        let said = String::from_utf8_lossy(&told.stderr);
+        assert!(!told.status.success() && said.contains(wanted), "{said}");
+    }
+    bed.app.execute(&format!("DROP ROLE \"{role}\"")).await;
 }

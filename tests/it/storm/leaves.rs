@@ -23,7 +23,10 @@ const COMPENSATE: &str = "compensate = { method = \"DELETE\", path = \"/effects/
 
 /// Above what an attempt's write and its effect can be late by: a stopped process (1.5 s), a stalled network
 /// (0.7 s) and a leaf that takes its time (0.9 s), less the time limit of the attempt.
-const SETTLE: &str = "4s";
+pub(super) const SETTLE: Duration = Duration::from_secs(4);
+
+/// Of each leaf.
+pub(super) const CONCURRENCY: u32 = 24;
 
 pub(super) async fn start(mut chance: fastrand::Rng) -> Leaf {
     let leaf = Leaf::start().await;
@@ -77,7 +80,7 @@ pub(super) fn config(database_url: &str, leaf_url: &str) -> Config {
     let mut config = Config::new(database_url).dispatch("lease = \"1s\"");
     for name in NAMES {
         let lines = format!(
-            "timeout = \"400ms\"\nconcurrency = 24\noutcome = {{ 503 = \"retry\" }}\n\
+            "timeout = \"400ms\"\nconcurrency = {CONCURRENCY}\noutcome = {{ 503 = \"retry\" }}\n\
              retry = {{ initial = \"20ms\", max = \"200ms\", jitter = 0.5, max_attempts = 1000 }}\n{COMPENSATE}\n{}",
             match name {
                 "unique" => "exists_on = [409]",
@@ -88,7 +91,8 @@ pub(super) fn config(database_url: &str, leaf_url: &str) -> Config {
         );
         config = config.leaf(name, &format!("{leaf_url}/{name}"), &lines);
         if matches!(name, "asked" | "unique") {
-            config = config.probe(name, &format!("settle = \"{SETTLE}\"\nmax_probes = 1000"));
+            let settle = format!("settle = \"{}s\"\nmax_probes = 1000", SETTLE.as_secs());
+            config = config.probe(name, &settle);
         }
     }
     config

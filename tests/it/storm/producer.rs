@@ -28,6 +28,9 @@ const PAUSE: Duration = Duration::from_millis(20);
 const BATCH_EACH: u32 = 15;
 const BATCH_MAX: u32 = 6;
 
+/// One batch in so many may have failures, and has one at least: so even a short storm has some that end as finished.
+const ALLOWS_FAILURES_EACH: u32 = 4;
+
 /// Unsealed batches stay so while there are at most so many.
 const UNSEALED: usize = 4;
 
@@ -73,6 +76,8 @@ struct Group {
     batch_rows: Vec<String>,
     batches: Vec<Uuid>,
     unsealed: Vec<Uuid>,
+    /// The batch that was begun last may have failures.
+    allows_failures: bool,
 }
 
 impl Producer {
@@ -149,8 +154,12 @@ impl Producer {
         group.batches.push(id);
         let one_in = |chance: &mut fastrand::Rng, many| chance.u32(..many) == 0;
         let chance = &mut self.chance;
-        let (unsealed, allow_failures, any) =
-            (one_in(chance, 4), one_in(chance, 8), one_in(chance, 4));
+        let (unsealed, allow_failures, any) = (
+            one_in(chance, 4),
+            one_in(chance, ALLOWS_FAILURES_EACH),
+            one_in(chance, 4),
+        );
+        group.allows_failures = allow_failures;
         if unsealed || allow_failures || any {
             let order = if any { "any" } else { "newest_first" };
             let row = format!("('{id}', {}, {allow_failures}, '{order}')", !unsealed);
@@ -164,7 +173,7 @@ impl Producer {
 
     /// A batch's last calls: one that fails, and follow-ups.
     fn ends(&mut self, group: &mut Group, number: u32, batch: Uuid) {
-        if self.chance.u32(..4) == 0 {
+        if group.allows_failures || self.chance.u32(..4) == 0 {
             let number = number + self.chance.u32(..5);
             let call = self.call(number, REFUSED, Some(batch), "ready");
             group.calls.push(call);

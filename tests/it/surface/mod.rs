@@ -12,7 +12,7 @@ use crate::harness::{
     leaf::{Gate, Remembers},
     proxy::Proxy,
     sidecar::{Config, Sidecar},
-    wait::{holds_for, until},
+    wait::{holds_for, until, until_within},
 };
 
 const LEAF: &str = "leaf=\"leaf\"";
@@ -30,14 +30,20 @@ fn thing(key: &str) -> Call {
 }
 
 async fn until_metric(sidecar: &Sidecar, name: &str, labels: &[&str], wanted: f64) {
-    until(&format!("{name}{labels:?} is {wanted}"), async || {
-        let found = sidecar.metric(name, labels).await;
-        if (found - wanted).abs() < 0.001 {
-            Ok(())
-        } else {
-            Err(found)
-        }
-    })
+    // What is counted are calls, here and there some hundreds of them.
+    let limit = Duration::from_secs(60);
+    until_within(
+        limit,
+        &format!("{name}{labels:?} is {wanted}"),
+        async || {
+            let found = sidecar.metric(name, labels).await;
+            if (found - wanted).abs() < 0.001 {
+                Ok(())
+            } else {
+                Err(found)
+            }
+        },
+    )
     .await;
 }
 
@@ -268,7 +274,7 @@ async fn counters_count_what_happened() {
         let sum = sidecar
             .metric(&format!("leafhopper_{name}_sum"), &[LEAF])
             .await;
-        assert!(sum > 0.0 && sum < 6.0, "{name} {sum}");
+        assert!(sum > 0.0 && sum < 30.0, "{name} {sum}");
     }
     let groups = sidecar
         .metric("leafhopper_record_batch_size_sum", &[])
@@ -303,7 +309,7 @@ async fn what_is_in_flight_is_the_truth_also_after_a_kill() {
         .waits_before_the_answer(&gate)
         .answers(201);
     let config = bed
-        .config("timeout = \"4s\"\nidempotency = { header = \"Idempotency-Key\", window = \"1h\" }")
+        .config("timeout = \"8s\"\nidempotency = { header = \"Idempotency-Key\", window = \"1h\" }")
         .dispatch("lease = \"1s\"");
     let mut a = config.start().await;
     let mut ids = Vec::new();
@@ -332,7 +338,7 @@ async fn a_database_that_is_away_makes_it_unready_and_not_dead() {
     let proxy = Proxy::in_front_of(&bed.database.url).await;
     let sidecar = Config::new(&proxy.url(&bed.database.url))
         .leaf("leaf", &bed.leaf.url(), "")
-        .dispatch("lease = \"2s\"")
+        .dispatch("lease = \"6s\"")
         .start()
         .await;
     assert_eq!(sidecar.get("/livez").await, (200, "ok\n".to_owned()));

@@ -366,7 +366,7 @@ async fn a_collector_that_is_away_or_silent_costs_spans_and_nothing_else() {
         let status = sidecar.stop().await;
         assert!(status.success(), "{status}");
         assert!(
-            begun.elapsed() < Duration::from_secs(4),
+            begun.elapsed() < Duration::from_secs(8),
             "{:?}",
             begun.elapsed()
         );

@@ -31,7 +31,7 @@ ALTER TABLE leafhopper.result ADD COLUMN later_on text;
 ALTER TABLE leafhopper.attempt ADD COLUMN later_on text;";
 
 /// Longer than the wait for a lock, and than a machine that has other things to do makes an INSERT take.
-const LONGEST: Duration = Duration::from_secs(2);
+const LONGEST: Duration = Duration::from_secs(8);
 
 /// Whether somebody waits for the whole of the outbox.
 async fn is_waited_for(app: &App) -> bool {
@@ -96,8 +96,8 @@ async fn a_migration_that_finds_a_lock_in_its_way_lets_producers_pass() {
 async fn a_rolling_upgrade_under_load_loses_and_doubles_nothing() {
     let bed = Bed::new().await;
     let config = bed
-        .least_config("concurrency = 8\ntimeout = \"5s\"")
-        .dispatch("lease = \"2s\"");
+        .least_config("concurrency = 8\ntimeout = \"20s\"")
+        .dispatch("lease = \"10s\"");
     let (mut first, mut second) = tokio::join!(config.start(), config.start());
     let producer = App::connect(&bed.database.url).await;
     let over = AtomicBool::new(false);

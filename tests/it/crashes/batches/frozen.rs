@@ -84,11 +84,15 @@ async fn snapshot(life: &BatchLife) -> (Vec<Value>, usize) {
 async fn story(life: &BatchLife, path: &str) -> String {
     let sidecars = async {
         let frozen = frozen(&life.config, path).await;
+        // A request that it had begun may be written when it wakes up: nothing can be asked between the last look at the
+        // clock and the last byte. What it has claimed and not begun is not sent.
+        let claimed = "SELECT call_id FROM leafhopper.dispatch WHERE state = 'dispatching'";
+        let begun = life.bed.app.rows(claimed).await.len();
         let other = life.config.start().await;
         life.until_finished().await;
-        (frozen, other)
+        (frozen, other, begun)
     };
-    let ((frozen, mut other), ()) = tokio::join!(sidecars, life.unfolds());
+    let ((frozen, mut other, begun), ()) = tokio::join!(sidecars, life.unfolds());
     let before = snapshot(life).await;
     other.kill();
     frozen.signal(Signal::CONT);
@@ -107,7 +111,8 @@ async fn story(life: &BatchLife, path: &str) -> String {
     let after = snapshot(life).await;
     drop(frozen);
     let told = life.told().await;
-    if after == before {
+    let sent = after.1 - before.1;
+    if after.0 == before.0 && sent <= begun {
         told
     } else {
         format!("{told}, but it changed {before:#?}\n  to {after:#?}")

@@ -11,7 +11,7 @@ use std::os::unix::process::ExitStatusExt as _;
 use serde_json::json;
 use uuid::Uuid;
 
-use super::{PATIENCE, QUICK, SIGKILLED, crashing_at, wrong_of};
+use super::{PATIENCE, QUICK, SHORT_LEASE, SIGKILLED, crashing_at, wrong_of};
 use crate::harness::{
     Bed,
     app::{Call, keyed},
@@ -191,7 +191,7 @@ impl BatchLife {
                 "lease = \"60s\"\nstate_dir = \"{}\"",
                 folder.path().display()
             )),
-            None => config.dispatch("lease = \"1s\""),
+            None => config.dispatch(SHORT_LEASE),
         };
         let life = Self {
             end,
@@ -279,7 +279,10 @@ impl BatchLife {
     async fn story(&self, crashes: &[String]) -> String {
         let sidecars = async {
             for step in crashes {
-                let status = crashing_at(&self.config, step).launch().exit().await;
+                let status = crashing_at(&self.config, step)
+                    .launch()
+                    .exit_within(PATIENCE)
+                    .await;
                 assert_eq!(status.signal(), SIGKILLED, "{step}: {status}");
             }
             self.follow_ups.open();
