@@ -173,7 +173,8 @@ fn keys(secret: &str) -> Result<Vec<Vec<u8>>, String> {
     Ok(keys)
 }
 
-fn hmac(key: &[u8], parts: &[&[u8]]) -> [u8; 32] {
+/// HMAC with SHA-256 (RFC 2104) of what the parts are together.
+pub(crate) fn hmac(key: &[u8], parts: &[&[u8]]) -> [u8; 32] {
     let mut mac = Hmac::<Sha256>::new_from_slice(key).expect("HMAC takes keys of any length");
     for part in parts {
         mac.update(part);

@@ -1,8 +1,13 @@
 //! What an application does: rows into the outbox, and rows back.
 
-use std::time::Duration;
+use std::{
+    collections::VecDeque,
+    sync::{Mutex, PoisonError},
+    time::Duration,
+};
 
 use serde_json::{Map, Value, json};
+use tokio_postgres::Statement;
 
 use super::{
     database,
@@ -12,9 +17,15 @@ use super::{
 /// What a busy machine may take for a call, where there are many.
 const A_CALL: Duration = Duration::from_millis(50);
 
+/// So many questions keep their plans: who waits asks one or two again and again, and to plan what `leafhopper.call` is
+/// made of takes twenty times as long as to answer it.
+const QUESTIONS_KEPT: usize = 4;
+
 /// An application's connection to its own database.
 pub(crate) struct App {
     client: tokio_postgres::Client,
+    /// What was asked last, the latest in front.
+    questions: Mutex<VecDeque<(String, Statement)>>,
 }
 
 /// A row for the outbox; what is not said is left to the column's default.
@@ -95,6 +106,7 @@ impl App {
     pub(crate) async fn connect(url: &str) -> Self {
         Self {
             client: database::connect(url).await,
+            questions: Mutex::default(),
         }
     }
 
@@ -150,9 +162,31 @@ impl App {
     /// The rows of any query, as JSON objects.
     pub(crate) async fn rows(&self, sql: &str) -> Vec<Value> {
         let sql = format!("SELECT to_jsonb(found) FROM ({sql}) AS found");
-        let rows = self.client.query(&sql, &[]).await;
+        let answer = async {
+            let question = self.question(&sql).await?;
+            self.client.query(&question, &[]).await
+        };
+        let rows = answer.await;
         let rows = rows.unwrap_or_else(|error| panic!("{sql}: {error:?}"));
         rows.iter().map(|row| row.get(0)).collect()
+    }
+
+    async fn question(&self, sql: &str) -> Result<Statement, tokio_postgres::Error> {
+        let known = || {
+            self.questions
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner)
+        };
+        let asked = known().iter().find(|(text, _)| text == sql).cloned();
+        let (text, question) = match asked {
+            Some(asked) => asked,
+            None => (sql.to_owned(), self.client.prepare(sql).await?),
+        };
+        let mut questions = known();
+        questions.retain(|(text, _)| text != sql);
+        questions.push_front((text, question.clone()));
+        questions.truncate(QUESTIONS_KEPT);
+        Ok(question)
     }
 
     /// A call as `leafhopper.call` shows it.
