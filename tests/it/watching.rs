@@ -62,7 +62,7 @@ async fn a_watched_list_shows_what_changes_until_it_is_interrupted_whatever_is_w
     })
     .await;
     kill_process(Pid::from_child(&watch), Signal::INT).unwrap();
-    let ended = until_within(Duration::from_secs(5), "it has ended", async || {
+    let ended = until_within(Duration::from_secs(15), "it has ended", async || {
         watch.try_wait().unwrap().ok_or("it watches on")
     })
     .await;

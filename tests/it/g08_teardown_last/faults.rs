@@ -253,13 +253,14 @@ async fn cancelled_calls_free_their_slots_and_let_their_successors_go() {
 /// E01.
 #[tokio::test]
 async fn a_leaf_that_hangs_past_the_deadline_holds_the_teardown_visibly_until_somebody_decides() {
-    tokio::join!(
+    // Their databases go after both: to drop one blocks this thread.
+    let _beds = tokio::join!(
         hangs_past_its_deadline(true),
         hangs_past_its_deadline(false)
     );
 }
 
-async fn hangs_past_its_deadline(executed: bool) {
+async fn hangs_past_its_deadline(executed: bool) -> Bed {
     let bed = Bed::new().await;
     let wedged = bed.leaf.always().key("wedged").method("POST");
     if executed {
@@ -333,6 +334,7 @@ async fn hangs_past_its_deadline(executed: bool) {
     assert_eq!(undone(&bed.leaf), order);
     let end = bed.app.state(wedged).await;
     assert_eq!(end, if executed { "confirmed" } else { "expired" });
+    bed
 }
 
 /// E02.

@@ -235,16 +235,18 @@ impl Sidecar {
     /// The same, for one that has a long way to its end.
     pub(crate) async fn exit_within(&mut self, limit: Duration) -> ExitStatus {
         let Self {
-            child, log, ended, ..
+            starter,
+            child,
+            log,
+            ended,
         } = self;
         if let Some(status) = ended {
             return *status;
         }
-        let status = until_within(limit, "the sidecar ends", async || {
-            match child.try_wait().unwrap() {
-                Some(status) => Ok(status),
-                None => Err(log.tail()),
-            }
+        let what = format!("the sidecar ends, {:?}", starter.environment);
+        let status = until_within(limit, &what, async || match child.try_wait().unwrap() {
+            Some(status) => Ok(status),
+            None => Err(log.tail()),
         })
         .await;
         *ended = Some(status);

@@ -187,7 +187,7 @@ async fn what_somebody_is_about_to_change_stays_and_is_not_waited_for() {
         counts([("calls", 1), ("attempts", 1)])
     );
     let took = begun.elapsed();
-    assert!(took < Duration::from_secs(3), "{took:?}");
+    assert!(took < Duration::from_secs(15), "{took:?}");
     other.execute("COMMIT").await;
     assert_eq!(keys(&bed.app).await, ["retried", "said", "of the batch"]);
     bed.app.until_state(ids[0], "failed").await;

@@ -128,10 +128,12 @@ async fn a_rolling_upgrade_under_load_loses_and_doubles_nothing() {
     bed.app.until_all_confirmed(keys.len()).await;
     bed.leaf.assert_each_effect_once(&keys);
     assert_eq!(bed.leaf.all_requests().len(), keys.len());
-    // Each has met it, and has gone on.
-    for sidecar in [&first, &second] {
-        assert!(met_the_change(sidecar), "{:#?}", sidecar.log());
-    }
+    // It has been met, and has stopped nobody. (A connection on which the statement had not been prepared yet meets nothing.)
+    let logs = [&first, &second].map(Sidecar::log);
+    assert!(
+        [&first, &second].into_iter().any(met_the_change),
+        "{logs:#?}"
+    );
 }
 
 /// A prepared statement of before the migration was refused.
