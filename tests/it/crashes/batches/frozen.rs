@@ -38,7 +38,7 @@ const OF_A_FAILURE: &[Path] = &[
     (
         3,
         "",
-        &["tear batches down: open", "let follow-ups go: before"],
+        &["tear batches down: next", "let follow-ups go: before"],
     ),
     (
         4,

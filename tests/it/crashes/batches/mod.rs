@@ -75,8 +75,7 @@ pub(super) const STEPS: [&[&str]; 5] = [FOUND, LOOKED, SWEPT, TORN_DOWN, LET_GO]
 /// After so many confirmations behind the failure, and a further step: each of these.
 type Path = (usize, &'static str, &'static [&'static str]);
 
-/// The first of these confirmations is the call's that was in flight, two are compensations', two follow-ups', of which the
-/// second has its answer when the first is confirmed: what is answered together is recorded together.
+/// The first of these confirmations is the call's that was in flight, two are compensations', two follow-ups'.
 const OF_A_FAILURE: &[Path] = &[
     (0, "", FOUND),
     (0, "", LOOKED),
@@ -87,8 +86,21 @@ const OF_A_FAILURE: &[Path] = &[
     (2, "", LOOKED),
     (2, "", TORN_DOWN),
     (2, "tear batches down: next", &["tear batches down: next"]),
-    (2, "tear batches down: done", &["request: answered"]),
-    (3, "", TORN_DOWN),
+    (
+        2,
+        "tear batches down: done",
+        &[
+            "request: answered",
+            "tear batches down: before",
+            "tear batches down: open",
+        ],
+    ),
+    // One that had begun before the last confirmation may have seen it.
+    (
+        3,
+        "",
+        &["tear batches down: next", "tear batches down: done"],
+    ),
     (3, "tear batches down: done", LOOKED),
     (3, "", LET_GO),
     (4, "", LOOKED),
@@ -176,8 +188,6 @@ pub(super) struct BatchLife {
     dns: Gate,
     /// The answers of follow-ups.
     follow_ups: Gate,
-    /// The answer of the last of them.
-    last: Gate,
     _state: Option<Folder>,
 }
 
@@ -204,7 +214,6 @@ impl BatchLife {
             site: Gate::closed(),
             dns: Gate::closed(),
             follow_ups: Gate::closed(),
-            last: Gate::closed(),
             _state: state,
         };
         life.insert().await;
@@ -218,8 +227,6 @@ impl BatchLife {
             ("told", "batch_failed"),
             ("settled", "batch_settled"),
         ];
-        let settled = self.bed.leaf.always().key("settled").method("POST");
-        settled.waits_before_the_answer(&self.last).answers(201);
         app.execute("BEGIN").await;
         for (key, run_when) in phases {
             app.insert(self.call(key).set("run_when", run_when)).await;
@@ -243,41 +250,36 @@ impl BatchLife {
         keyed("leaf", key).batch(self.batch)
     }
 
-    /// The leaf's part: one call fails after another is confirmed and while the third is in flight; and one follow-up is
-    /// answered when the other is confirmed.
+    /// The leaf's part: one call fails after another is confirmed and while the third is in flight.
     async fn unfolds(&self) {
+        if self.end == Succeeds {
+            return;
+        }
         let state_of = async |key: &str| {
             let sql = format!("SELECT state FROM leafhopper.call WHERE key = '{key}'");
             self.bed.app.rows(&sql).await.remove(0)["state"].clone()
         };
-        let until = async |key: &str, wanted: &str| {
-            until_within(PATIENCE, &format!("{key} is {wanted}"), async || {
-                let state = state_of(key).await;
-                if state == wanted { Ok(()) } else { Err(state) }
-            })
-            .await;
-        };
-        if self.end == Fails {
-            until("repository", "confirmed").await;
-            until_within(PATIENCE, "one is in flight", async || {
-                match self.bed.leaf.effects("site") {
-                    0 => Err(self.bed.leaf.all_requests()),
-                    _ => Ok(()),
-                }
-            })
-            .await;
-            self.dns.open();
-            until("dns", "failed").await;
-            self.site.open();
-        }
-        let first = if self.end == Fails { "told" } else { "then" };
-        until(first, "confirmed").await;
-        self.last.open();
+        until_within(PATIENCE, "one is confirmed, one in flight", async || {
+            let repository = state_of("repository").await;
+            if repository == "confirmed" && self.bed.leaf.effects("site") > 0 {
+                Ok(())
+            } else {
+                Err((repository, self.bed.leaf.all_requests()))
+            }
+        })
+        .await;
+        self.dns.open();
+        until_within(PATIENCE, "one has failed", async || {
+            let dns = state_of("dns").await;
+            if dns == "failed" { Ok(()) } else { Err(dns) }
+        })
+        .await;
+        self.site.open();
     }
 
     /// No follow-up ends before all have died: a process can always let them go.
     fn holds_follow_ups(&self) {
-        for key in ["then", "told"] {
+        for key in ["then", "told", "settled"] {
             let leaf = &self.bed.leaf;
             let follow_up = leaf.always().key(key).method("POST");
             follow_up
