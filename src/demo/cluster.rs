@@ -298,7 +298,7 @@ fn run(program: &'static str, command: &mut Command) -> Result<(), ClusterError>
 
 /// What PostgreSQL keeps of a password to check it by (chapter 53.8, `pg_authid`; RFC 5802, section 3), after one round of
 /// hashing. The usual 4,096 are against guessing, which a random password needs nothing against, and each connection would
-/// pay for them: milliseconds, more than it pays for all else until it is there.
+/// pay for them: a tenth of all that the tests do.
 fn verifier(password: &str, salt: &[u8]) -> String {
     let salted = hmac(password.as_bytes(), &[salt, &1_u32.to_be_bytes()]);
     let stored_key = Sha256::digest(hmac(&salted, &[b"Client Key"]));

@@ -117,8 +117,8 @@ async fn five_thousand_siblings_are_cancelled_by_the_thousand() {
         json!({ "failed rejected": 1, "cancelled batch_cancelled": 5000 }),
     )
     .await;
-    // Under a second; one by one it would be a minute and more.
     let took = began.elapsed();
+    println!("5000 siblings are cancelled in {took:?}");
     assert!(took < Duration::from_secs(12), "it took {took:?}");
 }
 

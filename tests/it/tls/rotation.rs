@@ -11,7 +11,8 @@ use crate::harness::{
     wait::until,
 };
 
-/// Ends the sidecar's sessions, and waits for new ones: the serial number of the certificate that they show.
+/// Ends the sidecar's sessions, and waits for new ones: the serial number of the certificate that they show. One that was
+/// just being opened may be among them, with what the files held before.
 async fn reconnected(server: &TlsServer) -> String {
     let superuser = connect(&server.superuser()).await;
     let sql = "SELECT max(pid) FROM pg_stat_activity WHERE usename = 'certified'";
@@ -27,6 +28,18 @@ async fn reconnected(server: &TlsServer) -> String {
         row.get::<_, Option<String>>(0).ok_or("there is none")
     })
     .await
+}
+
+/// The same, until the newest of them show this one.
+async fn until_shown(server: &TlsServer, serial: &str) {
+    until(
+        &format!("number {serial} is shown"),
+        async || match reconnected(server).await {
+            shown if shown == serial => Ok(()),
+            other => Err(other),
+        },
+    )
+    .await;
 }
 
 fn says(sidecar: &Sidecar, text: &str) -> usize {
@@ -63,15 +76,21 @@ async fn new_connections_use_what_the_files_hold_then() {
     put("cert", &second.cert_pem);
     assert_eq!(reconnected(&server).await, "11");
     assert_eq!(reconnected(&server).await, "11");
+    until("it is said", async || match says(&sidecar, STAY) {
+        0 => Err(sidecar.log()),
+        _ => Ok(()),
+    })
+    .await;
     assert_eq!(says(&sidecar, STAY), 1, "{:#?}", sidecar.log());
     put("key", &second.key_pem);
-    assert_eq!(reconnected(&server).await, "12");
+    until_shown(&server, "12").await;
 
     // The server moves to another authority, and the file with it.
     let other = Authority::new("the server's next authority");
     put("root.pem", &other.pem());
     server.shows(&other.signs(NAME));
     server.reload().await;
+    assert_eq!(reconnected(&server).await, "12");
     assert_eq!(reconnected(&server).await, "12");
     sidecar.until_ready().await;
     assert_eq!(says(&sidecar, STAY), 1, "{:#?}", sidecar.log());
