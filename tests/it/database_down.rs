@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use crate::harness::{
     Bed,
-    app::{App, Call, call},
+    app::{App, Call, call, literal},
     database,
     leaf::{Gate, Leaf, Reply},
     proxy::Proxy,
@@ -338,12 +338,22 @@ async fn a_database_that_takes_no_writes_is_named_and_waited_for() {
     let sidecar = config.start().await;
     let name = &bed.database.name;
     let read_only = async |on: &str| {
-        // The app's own session is from before.
+        // The app's own session is from before, and so is one that is just being opened and not seen yet.
         let sql = format!("ALTER DATABASE \"{name}\" SET default_transaction_read_only = {on}");
         bed.app.execute(&sql).await;
-        let sql = "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity \
-                    WHERE datname = current_database() AND pid <> pg_backend_pid()";
-        bed.app.rows(sql).await;
+        let now = bed.app.rows("SELECT clock_timestamp() AS now").await;
+        let sql = format!(
+            "SELECT pid, pg_terminate_backend(pid) FROM pg_stat_activity \
+              WHERE datname = current_database() AND pid <> pg_backend_pid() AND backend_start < {}",
+            literal(now[0]["now"].as_str().unwrap())
+        );
+        let mut none = 0;
+        until("no session is from before", async || {
+            let ended = bed.app.rows(&sql).await;
+            none = if ended.is_empty() { none + 1 } else { 0 };
+            if none < 10 { Err(ended) } else { Ok(()) }
+        })
+        .await;
     };
     read_only("on").await;
     until_unready(&sidecar, "").await;
