@@ -32,25 +32,13 @@ async fn until_unready(sidecar: &Sidecar, why: &str) {
     .await;
 }
 
-async fn until_said(sidecar: &Sidecar, text: &str) {
-    until(&format!("it says: {text}"), async || {
-        let log = sidecar.log();
-        if log.iter().any(|line| line.to_string().contains(text)) {
-            Ok(())
-        } else {
-            Err(log)
-        }
-    })
-    .await;
-}
-
 #[tokio::test]
 async fn at_start_it_waits_for_the_database() {
     let bed = Bed::new().await;
     let (way, config) = bed.behind_a_proxy("").await;
     way.cut();
     let sidecar = config.sidecar().launch();
-    until_said(&sidecar, "listen.address").await;
+    sidecar.until_log("listen.address").await;
     holds_for(
         Duration::from_millis(500),
         "it lives and is not ready",
@@ -246,7 +234,7 @@ async fn a_server_in_recovery_is_asked_seldom_and_the_log_is_quiet() {
     assert!(log.len() <= LINES_MAX, "{log:#?}");
     let tries = way.connections() - tries;
     assert!((1..=TRIES_MAX).contains(&tries), "{tries} connections");
-    until_said(&sidecar, "does not allow writes").await;
+    sidecar.until_log("does not allow writes").await;
 
     let app = App::connect(&url).await;
     app.execute("SELECT pg_promote()").await;
@@ -349,7 +337,7 @@ async fn a_database_that_takes_no_writes_is_named_and_waited_for() {
     };
     read_only("on").await;
     until_unready(&sidecar, "").await;
-    until_said(&sidecar, "does not allow writes").await;
+    sidecar.until_log("does not allow writes").await;
     assert_eq!(sidecar.get("/livez").await.0, 200);
     let late = config.sidecar().launch();
     let id = bed.app.insert(named("a")).await;

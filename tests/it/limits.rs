@@ -9,7 +9,7 @@ use crate::harness::{
     Bed,
     app::{App, Call, call},
     folder::Folder,
-    leaf::{Gate, Leaf, Request},
+    leaf::{Leaf, Request},
     wait::until,
 };
 
@@ -344,15 +344,7 @@ async fn failed_connections_keep_the_leaf_s_calls_back_until_it_is_resumed() {
 #[tokio::test]
 async fn urgent_calls_go_first_and_old_ones_still_move() {
     let bed = Bed::new().await;
-    let gate = Gate::closed();
-    bed.leaf
-        .always()
-        .key("first")
-        .waits_before_the_effect(&gate)
-        .answers(201);
-    let _sidecar = bed.sidecar("concurrency = 1").await;
-    bed.app.insert(thing("first")).await;
-    gate.until_arrived(1).await;
+    let (_sidecar, gate) = bed.with_its_place_taken().await;
     for number in 0..10 {
         let low = thing(&format!("low-{number}")).set("priority", 5);
         bed.app.insert(low).await;

@@ -83,15 +83,7 @@ async fn urgent_calls_go_first_behind_calls_that_wait_for_their_key() {
 #[tokio::test]
 async fn old_calls_still_move_where_the_head_of_the_claim_s_index_is_slow() {
     let bed = Bed::new().await;
-    let gate = Gate::closed();
-    bed.leaf
-        .always()
-        .key("first")
-        .waits_before_the_effect(&gate)
-        .answers(201);
-    let _sidecar = bed.sidecar("concurrency = 1").await;
-    bed.app.insert(keyed("leaf", "first")).await;
-    gate.until_arrived(1).await;
+    let (_sidecar, gate) = bed.with_its_place_taken().await;
     // What a backup has seen and is gone since: dead entries that nothing removes, before all that waits.
     bed.app
         .execute(
@@ -133,15 +125,7 @@ async fn old_calls_still_move_where_the_head_of_the_claim_s_index_is_slow() {
 #[tokio::test]
 async fn one_that_an_app_s_transaction_holds_keeps_no_other_old_call_from_its_turn() {
     let bed = Bed::new().await;
-    let gate = Gate::closed();
-    bed.leaf
-        .always()
-        .key("first")
-        .waits_before_the_effect(&gate)
-        .answers(201);
-    let _sidecar = bed.sidecar("concurrency = 1").await;
-    bed.app.insert(keyed("leaf", "first")).await;
-    gate.until_arrived(1).await;
+    let (_sidecar, gate) = bed.with_its_place_taken().await;
     bed.app
         .execute(
             "BEGIN;

@@ -11,18 +11,9 @@ use crate::harness::{
     Bed,
     app::call,
     leaf::Gate,
-    sidecar::{Config, Sidecar, Starter},
+    sidecar::{Config, Starter},
     wait::until,
 };
-
-async fn until_log(sidecar: &Sidecar, words: &str) {
-    until(&format!("the log says {words}"), async || {
-        let lines = sidecar.lines();
-        let said = lines.iter().any(|line| line.contains(words));
-        if said { Ok(()) } else { Err(lines) }
-    })
-    .await;
-}
 
 #[tokio::test]
 async fn sigterm_stops_it_and_a_second_one_forces_it() {
@@ -55,7 +46,7 @@ async fn sigterm_stops_it_and_a_second_one_forces_it() {
     bed.app.insert(call("leaf").body(json!({}))).await;
     gate.until_arrived(1).await;
     kill_process(first, Signal::TERM).unwrap();
-    until_log(&sidecar, "stopping: 1 calls").await;
+    sidecar.until_log("stopping: 1 calls").await;
     kill_process(first, Signal::TERM).unwrap();
     assert_eq!(sidecar.exit().await.code(), Some(1));
 }

@@ -13,9 +13,9 @@ pub(crate) mod proxy;
 pub(crate) mod sidecar;
 pub(crate) mod wait;
 
-use app::App;
+use app::{App, keyed};
 use database::Database;
-use leaf::Leaf;
+use leaf::{Gate, Leaf};
 use proxy::Proxy;
 use sidecar::{Config, Sidecar};
 
@@ -71,5 +71,16 @@ impl Bed {
     /// A running sidecar with that configuration.
     pub(crate) async fn sidecar(&self, lines: &str) -> Sidecar {
         self.config(lines).start().await
+    }
+
+    /// A sidecar that has one call at a time under way, with the first one at the leaf until the gate opens.
+    pub(crate) async fn with_its_place_taken(&self) -> (Sidecar, Gate) {
+        let gate = Gate::closed();
+        let first = self.leaf.always().key("first");
+        first.waits_before_the_effect(&gate).answers(201);
+        let sidecar = self.sidecar("concurrency = 1").await;
+        self.app.insert(keyed("leaf", "first")).await;
+        gate.until_arrived(1).await;
+        (sidecar, gate)
     }
 }

@@ -307,6 +307,16 @@ impl Sidecar {
         self.log.read(<[String]>::to_vec)
     }
 
+    /// Waits until a line of its log has these words.
+    pub(crate) async fn until_log(&self, words: &str) {
+        until(&format!("the log says {words}"), async || {
+            let lines = self.lines();
+            let said = lines.iter().any(|line| line.contains(words));
+            if said { Ok(()) } else { Err(lines) }
+        })
+        .await;
+    }
+
     fn find_address(&self) -> Option<String> {
         self.log.read(address_in)
     }
