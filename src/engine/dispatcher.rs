@@ -260,7 +260,9 @@ impl Dispatcher {
                 .filter(|call| call.leaf == want.leaf)
                 .count();
             if let Some(lane) = self.context.lanes.get(&want.leaf) {
-                lane.claimed(want, u32::try_from(calls).unwrap_or(u32::MAX));
+                let aged = claims.aged.get(&want.leaf).copied().unwrap_or(0);
+                let calls = u32::try_from(calls).unwrap_or(u32::MAX);
+                lane.claimed(want, calls, aged, !claims.cut && claims.put_off == 0);
                 backlog |= lane.has_backlog();
                 if looking != Looking::Fresh && !claims.cut && !lane.has_backlog() {
                     self.marks.all_taken(&want.leaf);

@@ -16,6 +16,7 @@ use tokio::{
 use tokio_util::sync::CancellationToken;
 
 use super::{
+    ageing::Ageing,
     breaker::{Breaker, Change, Kept, Permit},
     context::Nudges,
     places::Places,
@@ -36,9 +37,6 @@ const PLACE_WAIT: Duration = Duration::from_secs(1);
 
 /// Nor is more than this part of its time spent on that wait, nor on the one for room: what is left is the request's.
 const WAIT_PART: u32 = 4;
-
-/// At least each eighth claimed call of a leaf is its oldest, whatever its priority.
-const AGED_EACH: u32 = 8;
 
 /// No more than so many are claimed at once, or than find a place soon. What is sent together comes back together, and then
 /// more places are free than calls wait for.
@@ -73,7 +71,7 @@ struct State {
     breaker: Breaker,
     bucket: Bucket,
     rate_limited: bool,
-    since_aged: u32,
+    ageing: Ageing,
     /// So many a claim under way may take.
     reserved: u32,
     places: Places,
@@ -102,7 +100,7 @@ impl Lane {
                 breaker: Breaker::default(),
                 bucket: Bucket::new(Instant::now()),
                 rate_limited: false,
-                since_aged: 0,
+                ageing: Ageing::default(),
                 reserved: 0,
                 places: Places::default(),
             }),
@@ -201,7 +199,7 @@ impl Lane {
             timeout: leaf.timeout,
             give_up_after: leaf.retry.give_up_after,
             window: leaf.idempotency.as_ref().map(|dialect| dialect.window),
-            aged: ((state.since_aged + slots) / AGED_EACH).min(slots),
+            aged: state.ageing.owed(slots),
             credentials,
             idempotency: leaf
                 .idempotency
@@ -294,18 +292,16 @@ impl Lane {
         state.places.probe_waits()
     }
 
-    /// So many of the wanted calls were claimed.
-    pub(crate) fn claimed(&self, want: &Want, calls: u32) {
+    /// So many of the wanted calls were claimed, and so many of these as the oldest. See [`Ageing::claimed`].
+    pub(crate) fn claimed(&self, want: &Want, calls: u32, aged: u32, none_left: bool) {
         self.backlog.store(calls >= want.slots, Ordering::SeqCst);
         let mut state = self.state();
         if self.settings().leaf.rate.is_some() {
             state.bucket.take(calls);
         }
-        let since = state.since_aged.saturating_add(calls);
-        state.since_aged = match want.aged {
-            0 => since,
-            aged => since.saturating_sub(aged * AGED_EACH).min(AGED_EACH - 1),
-        };
+        state
+            .ageing
+            .claimed(calls, aged, none_left && aged < want.aged);
     }
 
     pub(crate) fn has_backlog(&self) -> bool {

@@ -5,6 +5,7 @@
 //! because the statement that it runs names the state and the claim that it expects. Read [`attempt`]
 //! first: one call's life, top to bottom.
 
+mod ageing;
 mod ask;
 mod asleep;
 mod attempt;

@@ -193,6 +193,8 @@ pub struct Claims {
     pub put_off: u64,
     /// How far it came, by leaf.
     pub reached: BTreeMap<String, Start>,
+    /// So many of a leaf's calls were taken as its oldest.
+    pub aged: BTreeMap<String, u32>,
     /// Retries, or resends, that were due are left: others had their turn.
     pub due_left: bool,
     /// It was made leaf by leaf and call by call, and may have left some.
@@ -251,7 +253,11 @@ impl Store {
             if let Some(id) = column::<Option<CallId>>(OPERATION, row, "call_id")? {
                 let call = claimed(OPERATION, row, id, round)?;
                 let reached = claims.reached.entry(call.leaf.clone()).or_default();
-                reached.advance(&found_at(OPERATION, row, id)?);
+                let kind = column(OPERATION, row, "kind")?;
+                reached.advance(&found_at(OPERATION, row, kind, id)?);
+                if kind == AGED {
+                    *claims.aged.entry(call.leaf.clone()).or_default() += 1;
+                }
                 claims.claimed.push(call);
             }
         }
@@ -296,13 +302,20 @@ impl Store {
     }
 }
 
+/// As what the statements have found a call.
+const AGED: i32 = 0;
+const FRESH: i32 = 1;
+const DUE: i32 = 2;
+
 /// Where in its index the claim has found a call.
-fn found_at(operation: &'static str, row: &Row, id: CallId) -> Result<Start, StoreError> {
-    const AGED: i32 = 0;
-    const FRESH: i32 = 1;
-    const DUE: i32 = 2;
+fn found_at(
+    operation: &'static str,
+    row: &Row,
+    kind: i32,
+    id: CallId,
+) -> Result<Start, StoreError> {
     let mut start = Start::default();
-    match column::<i32>(operation, row, "kind")? {
+    match kind {
         AGED | FRESH => {
             start.fresh.insert(column(operation, row, "priority")?, id);
         }
