@@ -201,9 +201,10 @@ async fn the_rate_is_kept_and_used_over_two_instances() {
     let requests = bed.leaf.all_requests();
     let first = requests.iter().map(|request| request.at).min().unwrap();
     let took = requests.last().unwrap().at.duration_since(first);
-    // A second's worth, and a burst of a tenth of it for each instance.
+    // A second's worth, a burst of a tenth of it for each instance, and what a stall has held up on its way. Twice the rate, as
+    // each instance would keep it alone, are 80.
     let most = most_within(&requests, Duration::from_secs(1));
-    assert!(most <= 40 + 4 + 2, "{most} in a second");
+    assert!(most <= 40 + 4 + 16, "{most} in a second");
     assert!(took < Duration::from_secs(15), "121 at 40/s took {took:?}");
 }
 

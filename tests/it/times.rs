@@ -214,10 +214,9 @@ async fn a_call_that_is_never_due_can_be_looked_at() {
 #[tokio::test]
 async fn a_call_with_a_large_body_is_not_sent_with_what_the_wait_for_room_left_of_its_time() {
     let bed = Bed::new().await;
-    bed.leaf.always().takes(Duration::from_secs(5)).answers(201);
+    bed.leaf.always().takes(Duration::from_secs(8)).answers(201);
     // Enough for one after a stall, and less than both take.
-    let lines =
-        "concurrency = 2\nbody_memory = \"1MiB\"\ntimeout = \"9500ms\"\nin_doubt = \"park\"";
+    let lines = "concurrency = 2\nbody_memory = \"1MiB\"\ntimeout = \"15s\"\nin_doubt = \"park\"";
     let _sidecar = bed.sidecar(lines).await;
     // Of text that can't be compressed, and together too large for the leaf's memory.
     bed.app
