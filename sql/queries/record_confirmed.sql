@@ -54,7 +54,7 @@ late AS MATERIALIZED (
            1 + coalesce((SELECT max(r.generation) FROM leafhopper.result r
                           WHERE r.leaf = i.leaf AND r.key = i.key AND r.undone_at IS NOT NULL), 0) AS generation
       FROM input i JOIN leafhopper.finished f USING (call_id)
-     -- While that end is the only word of a batch's failure, it stays; announce_batches.sql takes it over at once.
+     -- While that end is the only word of a batch's failure, it stays; look_at_batches.sql takes it over at once.
      WHERE i.call_id IN (SELECT e.call_id FROM disproved e) AND NOT f.fails_batch
      ORDER BY f.call_id
        FOR UPDATE OF f SKIP LOCKED
@@ -116,13 +116,15 @@ history AS (
                AND i.call_id NOT IN (SELECT e.call_id FROM disproved e WHERE e.call_id NOT IN (SELECT l.call_id FROM late l)))
        AND (i.call_id, i.attempt) NOT IN (SELECT k.call_id, k.attempt FROM known k)
 ),
--- Who waits for the key may go, the first of them; one that somebody holds is left to the sweep.
+-- Who waits for the key may go, the first of them; one that somebody holds is left to the sweep. A late answer's own call can
+-- be one that waits again, and a statement changes a row once (PostgreSQL, chapter 7.8.4).
 waiting AS MATERIALIZED (
     SELECT w.call_id
       FROM own o
      CROSS JOIN LATERAL (
         SELECT w.call_id FROM leafhopper.dispatch w
          WHERE w.leaf = o.leaf AND w.key = o.excludes AND w.held = 'key'
+           AND w.call_id NOT IN (SELECT m.call_id FROM own m)
          ORDER BY w.call_id LIMIT 1
            FOR UPDATE OF w SKIP LOCKED) w
 ),

@@ -103,13 +103,15 @@ held_order AS (
      WHERE o.ordering_key IS NOT NULL AND o.state IN ('failed', 'cancelled')
     ON CONFLICT DO NOTHING
 ),
--- Who waits for the key may go, the first of them; one that somebody holds is left to the sweep.
+-- Who waits for the key may go, the first of them; one that somebody holds is left to the sweep. A late answer's own call can
+-- be one that waits again, and a statement changes a row once (PostgreSQL, chapter 7.8.4).
 waiting AS MATERIALIZED (
     SELECT w.call_id
       FROM decided o
      CROSS JOIN LATERAL (
         SELECT w.call_id FROM leafhopper.dispatch w
          WHERE w.leaf = o.leaf AND w.key = o.excludes AND w.held = 'key'
+           AND w.call_id NOT IN (SELECT m.call_id FROM own m)
          ORDER BY w.call_id LIMIT 1
            FOR UPDATE OF w SKIP LOCKED) w
      WHERE o.state NOT IN ('in_doubt', 'parked')

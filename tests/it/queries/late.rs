@@ -79,6 +79,60 @@ async fn a_late_doubt_about_a_call_that_waits_for_its_key_is_recorded() {
     assert_eq!(bed.app.attempts(id).await[0]["body"], "c");
 }
 
+/// A probe had believed the absence of what a frozen process's request came to, and another call has the key by now. The
+/// one that waits first is the call that is recorded.
+#[tokio::test]
+async fn a_late_answer_of_a_call_that_waits_for_its_key_is_recorded_and_frees_the_next() {
+    for (kind, state) in [
+        ("failed", "failed"),
+        ("retry", "pending"),
+        ("confirmed", "confirmed"),
+    ] {
+        let bed = Bed::new().await;
+        let id = claimed(&bed).await;
+        let other = bed.app.insert(keyed("leaf", "k")).await;
+        let next = bed.app.insert(keyed("leaf", "k")).await;
+        bed.app
+            .execute(&format!(
+                "UPDATE leafhopper.dispatch SET state = 'pending', held = 'key', alive_until = now() WHERE call_id IN ({id}, {next});
+                 UPDATE leafhopper.dispatch SET state = 'parked', reason = 'no_probe', in_doubt_since = now(), tries = 1,
+                        first_claimed_at = now(), claimed_at = now(), alive_until = now()
+                  WHERE call_id = {other}"
+            ))
+            .await;
+        let recorded = if kind == "confirmed" {
+            let parameters = format!(
+                "'{{{id}}}', '{{leaf}}', '{{k}}', '{{1}}', '{{201}}', '{{\"{{}}\"}}', '{{NULL}}', '{{NULL}}', '{{false}}', \
+                 '{{NULL}}', '{{1}}', 'i'"
+            );
+            outcome(&bed.app, "record_confirmed.sql", &parameters).await
+        } else {
+            let parameters = format!(
+                "'00000000-0000-0000-0000-00000000000a', 'i', '{{{id}}}', '{{1}}', '{{leaf}}', '{{k}}', '{{1}}', \
+                 '{{{kind}}}', '{{1}}', '{{60}}', '{{false}}', '{{rejected}}', '{{{kind}}}', '{{422}}', '{{NULL}}', '{{c}}', \
+                 '{{1}}', '{{NULL}}'"
+            );
+            outcome(&bed.app, "record_other.sql", &parameters).await
+        };
+        let expected = if kind == "confirmed" {
+            "recorded"
+        } else {
+            state
+        };
+        assert_eq!(recorded, expected, "{kind}");
+        assert_eq!(bed.app.state(id).await, state, "{kind}");
+        let sql = "SELECT call_id, held FROM leafhopper.dispatch ORDER BY call_id";
+        let mut left = vec![
+            json!({ "call_id": other, "held": null }),
+            json!({ "call_id": next, "held": null }),
+        ];
+        if state == "pending" {
+            left.insert(0, json!({ "call_id": id, "held": "key" }));
+        }
+        assert_eq!(bed.app.rows(sql).await, left, "{kind}");
+    }
+}
+
 /// An app's word came while the request was under way, and then its instance vanished: nobody parks the call, and if
 /// somebody has, saying it again ends it.
 #[tokio::test]
