@@ -245,11 +245,12 @@ impl Context {
     /// A database operation failed. Since a success, each cause is logged once: an outage is a line or two,
     /// and not the broken connection hides why no other one comes about.
     pub(crate) fn failed(&self, error: &StoreError) {
-        self.failing.fetch_add(1, Ordering::Relaxed);
         // It may have been a claim.
         self.question_claims();
         let mut said = self.said.lock().unwrap_or_else(PoisonError::into_inner);
         let first = said.is_news(error.rough_cause(), Instant::now());
+        // Only now: a success that comes in between would take it for over before it is said, and the next outage for told.
+        self.failing.fetch_add(1, Ordering::Relaxed);
         drop(said);
         self.observer
             .emit(Observation::DatabaseError { error, first });

@@ -52,21 +52,8 @@ impl Pass for Prober {
 
     async fn pass(&mut self, context: &Shared) -> Result<More, StoreError> {
         let scopes: Vec<Scope> = context.lanes.all().iter().map(|lane| scope(lane)).collect();
-        for answered in context.store.answer_doubts(&scopes).await? {
-            context.observer.emit(Observation::Prior {
-                about: About {
-                    call: answered.call,
-                    leaf: &answered.leaf,
-                    batch: answered.batch,
-                    undoes: answered.compensates,
-                    trace: answered.trace.as_ref(),
-                    span: None,
-                },
-            });
-            if let Some(key) = answered.ordering_key {
-                context.head_ended((answered.leaf, key));
-            }
-        }
+        // What can't be ended keeps nothing else from being asked about.
+        let failure = end_answered(context, &scopes).await.err();
         let doubts = context.store.doubts(&scopes).await?;
         let mut places = Vec::new();
         let decided: Vec<(&DoubtRow, Settle)> = doubts
@@ -77,7 +64,7 @@ impl Pass for Prober {
             lane.looked_at_doubts(&context.nudges);
         }
         if decided.is_empty() {
-            return Ok(More::Later);
+            return failure.map_or(Ok(More::Later), Err);
         }
         let settled = context.store.settle_doubts(&decided).await?;
         let mut asked = Vec::new();
@@ -90,8 +77,11 @@ impl Pass for Prober {
             }
         }
         self.ask(context, asked, places);
-        let progress = !settled.is_empty();
-        Ok(if progress { More::Now } else { More::Later })
+        match failure {
+            Some(error) => Err(error),
+            None if settled.is_empty() => Ok(More::Later),
+            None => Ok(More::Now),
+        }
     }
 }
 
@@ -112,6 +102,26 @@ impl Prober {
             }
         }
     }
+}
+
+/// Ends what is in doubt and whose effect stands.
+async fn end_answered(context: &Shared, scopes: &[Scope]) -> Result<(), StoreError> {
+    for answered in context.store.answer_doubts(scopes).await? {
+        context.observer.emit(Observation::Prior {
+            about: About {
+                call: answered.call,
+                leaf: &answered.leaf,
+                batch: answered.batch,
+                undoes: answered.compensates,
+                trace: answered.trace.as_ref(),
+                span: None,
+            },
+        });
+        if let Some(key) = answered.ordering_key {
+            context.head_ended((answered.leaf, key));
+        }
+    }
+    Ok(())
 }
 
 fn scope(lane: &Lane) -> Scope {

@@ -40,6 +40,10 @@ const GROUP_MAX: usize = 512;
 /// Bytes of bodies in one group, but for its last: the statement that they are written with holds them once more.
 const GROUP_BYTES: usize = 1024 * 1024;
 
+/// What another transaction keeps from being recorded for so long is said, and again and again after the other.
+const LONG: Duration = Duration::from_secs(10);
+const SAID_EACH: Duration = Duration::from_secs(300);
+
 /// Something to record, and who waits for it.
 #[derive(Debug)]
 pub(crate) struct Recording {
@@ -202,7 +206,9 @@ fn one_by_itself(context: &Shared, alone: &Tasks, recording: Recording, end: &Ca
 async fn until_recorded(context: &Shared, recording: Recording, end: &CancellationToken) {
     let mut failures = 0;
     let mut left = vec![recording];
+    let mut say_at = Instant::now() + LONG;
     loop {
+        let is_long = Instant::now() >= say_at;
         left = match try_group(context, left).await {
             Ok(locked) => locked,
             Err((mut group, error)) => {
@@ -210,12 +216,24 @@ async fn until_recorded(context: &Shared, recording: Recording, end: &Cancellati
                 if error.is_content() && !group.iter_mut().all(give_up) {
                     context.records_work.store(false, Ordering::SeqCst);
                     context.failed(&error);
+                } else if error.is_contention() && is_long {
+                    context.failed(&error);
                 }
                 group
             }
         };
         if left.is_empty() {
             return;
+        }
+        if is_long {
+            say_at += SAID_EACH;
+            for recording in &left {
+                let call = recording.entry.call();
+                tracing::warn!(
+                    call.id = call,
+                    "call {call} was answered, and can't be recorded: another transaction holds its row"
+                );
+            }
         }
         failures += 1;
         tokio::select! {

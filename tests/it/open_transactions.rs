@@ -232,3 +232,17 @@ async fn a_word_for_a_call_that_is_being_cancelled_leaves_it_one_end() {
         assert_eq!(bed.app.state(id).await, "confirmed");
     }
 }
+
+#[tokio::test]
+async fn what_keeps_an_answer_from_being_recorded_is_said() {
+    let bed = Bed::new().await;
+    let (sidecar, gate) = bed.with_its_place_taken().await;
+    let open = App::connect(&bed.database.url).await;
+    open.execute("BEGIN; SELECT FROM leafhopper.dispatch FOR UPDATE")
+        .await;
+    gate.open();
+    sidecar.until_log("another transaction holds its row").await;
+    open.execute("COMMIT").await;
+    bed.app.until_all_confirmed(1).await;
+    bed.leaf.assert_each_effect_once(["first"]);
+}

@@ -129,3 +129,34 @@ async fn what_a_probe_found_while_the_database_was_away_is_recorded_afterwards()
     bed.app.until_state(id, "confirmed").await;
     assert_eq!(asked_and_sent(&bed, "k"), (1, 1));
 }
+
+#[tokio::test]
+async fn a_call_that_can_t_be_ended_keeps_no_other_from_being_asked_about() {
+    let bed = Bed::new().await;
+    bed.app
+        .execute(
+            "CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE EXCEPTION 'none shall end'; END $$;
+             CREATE TRIGGER refuse BEFORE INSERT ON leafhopper.finished FOR EACH ROW EXECUTE FUNCTION refuse();
+             SELECT leafhopper.confirm('leaf', 'stands', 200)",
+        )
+        .await;
+    let stands = bed.app.insert(post("stands")).await;
+    bed.app
+        .execute(
+            "UPDATE leafhopper.dispatch SET state = 'in_doubt', tries = 1, attempts = 1, due_at = now(), in_doubt_since = now(),
+                    claimed_at = now(), first_claimed_at = now(), give_up_at = now() + interval '1 h', alive_until = now()",
+        )
+        .await;
+    bed.leaf.on("/things").resets();
+    let sidecar = asking(&bed, "").start().await;
+    let id = bed.app.insert(post("k")).await;
+    bed.app.until_state(id, "confirmed").await;
+    assert_eq!(asked_and_sent(&bed, "k"), (1, 1));
+    sidecar.until_log("none shall end").await;
+    assert_eq!(bed.app.state(stands).await, "in_doubt");
+    bed.app
+        .execute("DROP TRIGGER refuse ON leafhopper.finished")
+        .await;
+    bed.app.until_state(stands, "confirmed").await;
+    assert_eq!(asked_and_sent(&bed, "stands"), (0, 0));
+}
