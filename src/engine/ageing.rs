@@ -1,10 +1,10 @@
 //! What a leaf owes to its oldest calls: one of each eight that are claimed.
+//!
+//! As a share, not as a rhythm: a claim that does not look for them owes their turns to a later one, but never more of them
+//! than the leaf has places. So urgent calls wait for the oldest no longer than one round of the places takes.
 
 /// At least each eighth claimed call of a leaf is its oldest, whatever its priority.
 const AGED_EACH: u32 = 8;
-
-/// Of no more calls than these is an eighth owed at once: the oldest that come late must not stop the urgent.
-const CALLS_MAX: u32 = 512;
 
 /// The turns of the oldest calls of one leaf.
 #[derive(Debug, Default)]
@@ -16,15 +16,21 @@ pub(super) struct Ageing {
 impl Ageing {
     /// So many of the next `slots` calls are to be the oldest.
     pub(super) fn owed(&self, slots: u32) -> u32 {
-        ((self.calls + slots) / AGED_EACH).min(slots)
+        (self.calls.saturating_add(slots) / AGED_EACH).min(slots)
     }
 
-    /// A claim took `calls`, and `aged` of them as the oldest. `none_left` where it would have taken more of these.
-    pub(super) fn claimed(&mut self, calls: u32, aged: u32, none_left: bool) {
+    /// A claim took `calls`, and `aged` of them as the oldest. `none_left` where it would have taken more of these. The leaf
+    /// has so many places.
+    pub(super) fn claimed(&mut self, calls: u32, aged: u32, none_left: bool, places: u32) {
         let paid = aged.saturating_mul(AGED_EACH);
         let calls = self.calls.saturating_add(calls).saturating_sub(paid);
         // Where there are none there is nothing to make up for.
-        self.calls = calls.min(if none_left { AGED_EACH - 1 } else { CALLS_MAX });
+        let turns = if none_left { 0 } else { places };
+        self.calls = calls.min(
+            turns
+                .saturating_mul(AGED_EACH)
+                .saturating_add(AGED_EACH - 1),
+        );
     }
 }
 
@@ -37,7 +43,7 @@ mod tests {
         let (mut all, mut old) = (0, 0);
         for (slots, takes) in claims {
             let aged = if takes { ageing.owed(slots) } else { 0 };
-            ageing.claimed(slots, aged, false);
+            ageing.claimed(slots, aged, false, 64);
             all += slots;
             old += aged;
         }
@@ -72,15 +78,25 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_made_up_for_where_there_were_none_or_for_long() {
+    fn nothing_is_made_up_for_where_there_were_none_and_no_more_than_a_round_of_the_places() {
         let mut ageing = Ageing::default();
-        ageing.claimed(400, 3, true);
+        ageing.claimed(400, 3, true, 64);
         assert_eq!(ageing.owed(1), 1);
-        ageing.claimed(1, 1, false);
+        ageing.claimed(1, 1, false, 64);
         assert_eq!(ageing.owed(6), 0);
         for _ in 0..100 {
-            ageing.claimed(64, 0, false);
+            ageing.claimed(64, 0, false, 15);
         }
-        assert_eq!(ageing.owed(1000), (512 + 1000) / 8);
+        assert_eq!(ageing.owed(1000), (8 * 15 + 7 + 1000) / 8);
+        // The leaf is ill: one place.
+        ageing.claimed(1, 1, false, 1);
+        let turns: Vec<u32> = (0..12)
+            .map(|_| {
+                let aged = ageing.owed(1);
+                ageing.claimed(1, aged, false, 1);
+                aged
+            })
+            .collect();
+        assert_eq!(turns, [1, 1, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0]);
     }
 }

@@ -16,8 +16,9 @@ use super::{
     context::Shared,
     dispatcher::PUT_OFF,
     entry::Entry,
-    lane::{self, Lane, Place, Settings, Slot},
+    lane::{Lane, Place, Settings, Slot},
     lease::BootTime,
+    places,
     ramp::Fares,
     recorder::{self, Recorded},
 };
@@ -128,7 +129,7 @@ async fn send(
         return Recorded::Nothing;
     };
     let timeout = call.timeout.unwrap_or(leaf.timeout);
-    let patience = lane::patience(timeout);
+    let patience = places::patience(timeout);
     if !place.turn(patience, &context.stop.claiming).await {
         drop(place);
         lane.not_sent();

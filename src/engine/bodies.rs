@@ -5,7 +5,8 @@ use std::{sync::atomic::Ordering, time::Duration};
 use super::{
     context::{Nudges, Shared},
     dispatcher::PUT_OFF,
-    lane::{self, Lane, Place},
+    lane::{Lane, Place},
+    places,
 };
 use crate::{
     domain::call::{CallId, Claimed},
@@ -23,7 +24,7 @@ pub(super) async fn read(
 ) -> Result<(), Duration> {
     let timeout = call.timeout.unwrap_or(lane.settings().leaf.timeout);
     if !place
-        .turn(lane::patience(timeout), &context.stop.claiming)
+        .turn(places::patience(timeout), &context.stop.claiming)
         .await
     {
         return Err(Duration::ZERO);
@@ -48,7 +49,7 @@ async fn held_and_read(
         // It waits until nearly all others have ended, or never has its turn.
         timeout / 2
     } else {
-        lane::patience(timeout)
+        places::patience(timeout)
     };
     let room = settings.bodies.take(size);
     // While one waits, no more are claimed.

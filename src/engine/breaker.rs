@@ -71,6 +71,14 @@ impl Breaker {
         blocked.map(|(name, _)| name.clone()).collect()
     }
 
+    /// When the first of these may be used again.
+    pub(crate) fn credential_again(&self, now: Instant) -> Option<Instant> {
+        let until = self.credentials.values().map(|state| match state {
+            State::Open(until) | State::Trying(until) => *until,
+        });
+        until.filter(|until| now < *until).min()
+    }
+
     /// Whether this call may go; where a breaker wants to see one call, it is the one, for so long.
     pub(crate) fn admit(
         &mut self,
@@ -202,10 +210,12 @@ mod tests {
                 .is_some()
         );
         assert_eq!(breaker.blocked(now), ["acme"]);
+        assert_eq!(breaker.credential_again(now), Some(now + OPEN_FOR));
         assert_eq!(breaker.permit(now), Permit::All);
         assert_eq!(breaker.admit("other", now, OPEN_FOR), Ok(()));
         assert!(breaker.admit("acme", now, OPEN_FOR).is_err());
         assert!(breaker.blocked(now + OPEN_FOR).is_empty());
+        assert_eq!(breaker.credential_again(now + OPEN_FOR), None);
         assert!(breaker.close());
         assert!(!breaker.is_open());
     }

@@ -94,8 +94,8 @@ pub(super) fn spawn(tasks: &Tasks, context: &Shared, attempts: &Tasks, stop: &St
 #[derive(Debug, Default)]
 struct Round {
     taken: usize,
-    /// The next one should follow at once.
-    again: bool,
+    /// The next one should follow after this time.
+    again: Option<Duration>,
     /// Calls that can't go were in the way.
     put_off: bool,
     /// See [`Claims::due_left`].
@@ -183,8 +183,8 @@ impl Dispatcher {
                 if taken > 0 {
                     self.rest.found(taken, told).await;
                 }
-                if again {
-                    return Duration::ZERO;
+                if let Some(wait) = again {
+                    return wait;
                 }
                 let all = looking != Looking::Fresh && from_head;
                 // Nothing rests on a look at a part.
@@ -212,8 +212,9 @@ impl Dispatcher {
         for lane in self.context.lanes.all() {
             match lane.want(now) {
                 Ok(want) => wants.push(Want {
-                    // A claim that looks at all priorities takes its time: elsewhere it is a whole one, when it is its turn.
-                    aged: if from_head || want.aged >= want.slots {
+                    // A claim that looks at all priorities takes its time: elsewhere it is a whole one, when it is its turn,
+                    // or has all that may be owed.
+                    aged: if from_head || want.aged >= want.slots.min(lane.limit()) {
                         want.aged
                     } else {
                         0
@@ -278,7 +279,7 @@ impl Dispatcher {
             });
         }
         let due_left = claims.due_left;
-        let cut = claims.cut && taken > 0;
+        let cut = claims.cut;
         for mut call in claims.claimed {
             // The time from the claim to here is part of the way from the commit to the send.
             call.waited += started.elapsed();
@@ -295,7 +296,12 @@ impl Dispatcher {
             // Some of them may be doubts now.
             self.context.nudges.doubt.give();
         }
-        let again = put_off || cut || wants.iter().any(|want| self.has_more(want));
+        let again = if put_off || cut && taken > 0 || wants.iter().any(|it| self.has_more(it)) {
+            Some(Duration::ZERO)
+        } else {
+            // Others were at each of the calls that it met.
+            cut.then_some(AWAKE_POLL)
+        };
         Ok(Round {
             taken,
             again,
@@ -342,7 +348,7 @@ impl Dispatcher {
         for want in wants {
             let one = Want {
                 slots: 1,
-                aged: 0,
+                aged: want.aged.min(1),
                 ..want.clone()
             };
             match self.claim_round(&[one], looking).await {
@@ -350,6 +356,7 @@ impl Dispatcher {
                     all.put_off += claims.put_off;
                     all.due_left |= claims.due_left;
                     all.reached.extend(claims.reached);
+                    all.aged.extend(claims.aged);
                     all.claimed.extend(claims.claimed);
                 }
                 Err(error) if error.is_contention() => self.context.failed(&error),

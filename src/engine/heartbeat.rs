@@ -4,7 +4,8 @@
 //! The n-th of L instances that know a leaf gets N / L of its concurrency, and one more if n < N mod L. A
 //! share shrinks at once. It grows only after a look in which every live instance, this one too, had published the
 //! same membership, which each does only when no more of its calls are under way than its new share: so the limit is
-//! never exceeded, whoever comes or goes, and however long a renewal waits for its row.
+//! never exceeded by instances that live, whoever comes or goes, and however long a renewal waits for its row. Requests of one
+//! whose lease is over may still be under way, for as long as their time limits say.
 
 use std::{
     collections::HashMap,
@@ -248,7 +249,8 @@ impl Heartbeat {
             .collect();
         let membership = fingerprint(&alive);
         let agreed = all_agree(&alive, &membership, &self.membership);
-        let mut within = true;
+        // Nor has this one a share of a leaf that it does not know any more.
+        let mut within = !context.lanes.are_leaving();
         for lane in context.lanes.all() {
             let settings = lane.settings();
             let knowing: Vec<Uuid> = alive

@@ -32,12 +32,6 @@ use crate::{
     store::claim::{Start, Want},
 };
 
-/// A claimed call that finds no place for so long is given back: its leaf has become slow since the claim.
-const PLACE_WAIT: Duration = Duration::from_secs(1);
-
-/// Nor is more than this part of its time spent on that wait, nor on the one for room: what is left is the request's.
-const WAIT_PART: u32 = 4;
-
 /// No more than so many are claimed at once, or than find a place soon. What is sent together comes back together, and then
 /// more places are free than calls wait for.
 const AT_ONCE: u32 = 64;
@@ -184,15 +178,22 @@ impl Lane {
             let tokens = state.bucket.available(now).saturating_sub(left);
             state.rate_limited = tokens < slots;
             slots = slots.min(tokens);
+            if slots == 0 && state.rate_limited {
+                return Err(Some(now + state.bucket.until(left + 1)));
+            }
         }
         if slots == 0 {
             // A slot that becomes free wakes the dispatcher; a token has to be waited for.
-            return Err(state.rate_limited.then(|| now + state.bucket.next()));
+            return Err(None);
         }
         let blocked = state.breaker.blocked(now);
         let mut credentials = leaf.secrets.names();
         credentials.push(String::new());
         credentials.retain(|name| !blocked.contains(name));
+        if credentials.is_empty() {
+            // Nothing of it can be sent: so nothing is put off, call by call, again and again.
+            return Err(state.breaker.credential_again(now));
+        }
         Ok(Want {
             leaf: self.name.clone(),
             slots,
@@ -221,9 +222,12 @@ impl Lane {
         if no_memory || (queued > 0 && !places.runs_dry()) {
             return 0;
         }
-        let limit = 2 * (places.limit() + ahead);
+        let limit = places.limit().saturating_add(ahead).saturating_mul(2);
         let unclaimed = limit.saturating_sub(self.claimed.load(Ordering::SeqCst));
-        let wanted = (free + ahead).saturating_sub(queued).min(unclaimed);
+        let wanted = free
+            .saturating_add(ahead)
+            .saturating_sub(queued)
+            .min(unclaimed);
         wanted.min(ahead.max(AT_ONCE))
     }
 
@@ -299,9 +303,10 @@ impl Lane {
         if self.settings().leaf.rate.is_some() {
             state.bucket.take(calls);
         }
+        let places = state.places.limit();
         state
             .ageing
-            .claimed(calls, aged, none_left && aged < want.aged);
+            .claimed(calls, aged, none_left && aged < want.aged, places);
     }
 
     pub(crate) fn has_backlog(&self) -> bool {
@@ -349,11 +354,6 @@ impl Lane {
     }
 }
 
-/// How long a claimed call with this time limit waits for its place, and for room for its body.
-pub(super) fn patience(timeout: Duration) -> Duration {
-    PLACE_WAIT.min(timeout / WAIT_PART)
-}
-
 /// A claimed call, until it is recorded. Given back when dropped, so a panic costs nothing.
 #[derive(Debug)]
 pub(crate) struct Slot {
@@ -373,8 +373,10 @@ impl Slot {
 
 impl Drop for Slot {
     fn drop(&mut self) {
+        let state = self.lane.state();
+        // A round that is just looking at the lane sees this, or is seen to have left some.
         self.lane.claimed.fetch_sub(1, Ordering::SeqCst);
-        if self.lane.has_backlog() && self.lane.state().places.runs_dry() {
+        if self.lane.has_backlog() && state.places.runs_dry() {
             self.freed.give();
         }
     }

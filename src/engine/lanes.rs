@@ -2,7 +2,7 @@
 
 use std::{
     collections::BTreeMap,
-    sync::{Arc, PoisonError, RwLock},
+    sync::{Arc, Mutex, PoisonError, RwLock},
 };
 
 use super::lane::{Lane, Settings};
@@ -17,6 +17,8 @@ use crate::{
 #[derive(Debug, Default)]
 pub(crate) struct Lanes {
     lanes: RwLock<BTreeMap<String, Arc<Lane>>>,
+    /// Of leaves that are gone from the configuration: their requests count until they have ended.
+    leaving: Mutex<BTreeMap<String, Arc<Lane>>>,
 }
 
 impl Lanes {
@@ -38,15 +40,31 @@ impl Lanes {
             clients.insert(name.clone(), settings);
         }
         let mut lanes = self.lanes.write().unwrap_or_else(PoisonError::into_inner);
-        lanes.retain(|name, _| clients.contains_key(name));
+        let mut leaving = self.leaving.lock().unwrap_or_else(PoisonError::into_inner);
+        let gone = lanes.extract_if(.., |name, _| !clients.contains_key(name));
+        for (name, lane) in gone {
+            // Who waits for a place gets none any more: it is for the instances that know the leaf.
+            lane.set_share(0, None);
+            leaving.insert(name, lane);
+        }
         for (name, settings) in clients {
             if let Some(lane) = lanes.get(&name) {
                 lane.set_settings(settings);
+            } else if let Some(lane) = leaving.remove(&name) {
+                lane.set_settings(settings);
+                lanes.insert(name, lane);
             } else {
                 lanes.insert(name.clone(), Arc::new(Lane::new(name, settings)));
             }
         }
         Ok(())
+    }
+
+    /// Whether requests are under way to a leaf that is gone from the configuration.
+    pub(crate) fn are_leaving(&self) -> bool {
+        let mut leaving = self.leaving.lock().unwrap_or_else(PoisonError::into_inner);
+        leaving.retain(|_, lane| lane.in_flight() > 0);
+        !leaving.is_empty()
     }
 
     pub(crate) fn all(&self) -> Vec<Arc<Lane>> {

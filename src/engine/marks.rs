@@ -6,7 +6,8 @@
 //! late, and what waited for its key is due with an old id. So they stay behind what was reached by some calls, and a claim from the
 //! head follows: at once where there is no backlog, as seldom as keeps it under a fifth of the time where there is one, and
 //! under a twentieth where it is slow. And the look ([`super::lookout`]), which begins at the head for each leaf, says where
-//! one was left: so a head that is slow for one leaf keeps nothing of another from being found within a poll interval.
+//! the first of the most urgent was left: so a head that is slow for one leaf keeps none of another's from being found within a
+//! poll interval. The less urgent that were left have their turn after it, and when a claim begins at the head.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -47,8 +48,6 @@ pub(super) struct Marks {
     /// It was slow, and no other claim has come since. The next begins at the marks: a call that has just come in does not wait
     /// for a walk over what is dead.
     marks_first: bool,
-    /// No claim begins before a mark, for what was left there, until then.
-    before_again: Instant,
 }
 
 /// Those of one leaf.
@@ -63,13 +62,18 @@ struct Mark {
     calls: usize,
     /// Claims begin here instead, until what was left there is taken.
     before: Option<Start>,
+    /// And not again before then.
+    before_again: Option<Instant>,
 }
 
 impl Mark {
     fn reached(&mut self, reached: &Start, calls: usize) {
         if let Some(before) = &mut self.before {
             before.advance(reached);
-            if self.from.before(before).is_none() {
+            let mut further = before.clone();
+            further.advance(&self.from);
+            if further == *before {
+                // It is nowhere before the mark any more.
                 self.before = None;
             }
         }
@@ -103,7 +107,6 @@ impl Default for Marks {
             head_again: now,
             head_took: Duration::ZERO,
             marks_first: false,
-            before_again: now,
         }
     }
 }
@@ -135,15 +138,13 @@ impl Marks {
 
     /// The look has found the first calls of these leaves here. As seldom as claims begin at a head, in a backlog.
     pub(super) fn seen(&mut self, firsts: &BTreeMap<String, Start>, now: Instant) {
-        if now < self.before_again {
-            return;
-        }
         for (leaf, first) in firsts {
             if let Some(mark) = self.leaves.get_mut(leaf)
+                && mark.before_again.is_none_or(|again| now >= again)
                 && let Some(before) = mark.from.before(first)
             {
                 mark.before = Some(before);
-                self.before_again = now + self.head_took * AT_TIMES;
+                mark.before_again = Some(now + self.head_took * AT_TIMES);
             }
         }
     }
@@ -295,6 +296,25 @@ mod tests {
         marks.seen(&first(10), now);
         marks.all_taken("leaf");
         assert_eq!(marks.of("leaf").fresh, [(0, 1000)].into());
+    }
+
+    #[test]
+    fn claims_begin_at_the_marks_again_as_soon_as_nothing_is_left_before_one_of_them() {
+        let mut marks = Marks::default();
+        let now = Instant::now();
+        for _ in 0..2 {
+            reach(&mut marks, 0, 1000, 64);
+            reach(&mut marks, 5, 1000, 64);
+        }
+        let first = Start {
+            fresh: [(0, 10)].into(),
+            due: f64::INFINITY,
+        };
+        marks.seen(&[("leaf".to_owned(), first)].into(), now);
+        assert_eq!(marks.of("leaf").fresh, [(0, 9), (5, 1000)].into());
+        reach(&mut marks, 0, 1001, 5);
+        assert_eq!(marks.of("leaf").fresh, [(0, 1000), (5, 1000)].into());
+        assert!(marks.leaves["leaf"].before.is_none());
     }
 
     #[test]

@@ -17,8 +17,19 @@ const AHEAD_MAX: u32 = 256;
 /// Fewer than that are not worth it: a call that is claimed is sent, even where its batch fails meanwhile.
 const AHEAD_MIN: u32 = 16;
 
+/// A claimed call that finds no place for so long is given back: its leaf has become slow since the claim.
+const PLACE_WAIT: Duration = Duration::from_secs(1);
+
+/// Nor is more than this part of its time spent on that wait, nor on the one for room: what is left is the request's.
+const WAIT_PART: u32 = 4;
+
 /// The pace is what was measured in at least this time.
 const MEASURED: Duration = Duration::from_millis(20);
+
+/// How long a claimed call with this time limit waits for its place, and for room for its body.
+pub(super) fn patience(timeout: Duration) -> Duration {
+    PLACE_WAIT.min(timeout / WAIT_PART)
+}
 
 /// Who has a place, and who waits for one.
 #[derive(Debug, Default)]

@@ -66,13 +66,15 @@ impl Bucket {
         self.tokens = (self.tokens + 1.0).min(self.capacity());
     }
 
-    /// How long until there is a token.
-    pub(crate) fn next(&self) -> Duration {
+    /// How long until there are so many tokens, or as many as it holds.
+    pub(crate) fn until(&self, tokens: u32) -> Duration {
         if self.per_second <= 0.0 {
             return Duration::from_secs(1);
         }
-        Duration::try_from_secs_f64((1.0 - self.tokens).max(0.0) / self.per_second)
-            .unwrap_or(Duration::from_secs(1))
+        Duration::try_from_secs_f64(
+            (f64::from(tokens).min(self.capacity()) - self.tokens).max(0.0) / self.per_second,
+        )
+        .unwrap_or(Duration::from_secs(1))
     }
 }
 

@@ -9,8 +9,9 @@ use crate::harness::{
     Bed,
     app::{App, Call, call},
     folder::Folder,
-    leaf::{Leaf, Request},
-    wait::until,
+    leaf::{Gate, Leaf, Request},
+    sidecar::Config,
+    wait::{holds_for, until},
 };
 
 const QUICK: &str = "retry = { initial = \"30ms\", max = \"60ms\" }";
@@ -308,7 +309,7 @@ async fn failed_connections_keep_the_leaf_s_calls_back_until_it_is_resumed() {
         leaf.url()
     };
     let config = |url: &str| {
-        crate::harness::sidecar::Config::new(&bed.database.url)
+        Config::new(&bed.database.url)
             .leaf("leaf", url, &format!("concurrency = 1\n{QUICK}"))
             .dispatch("lease = \"3s\"")
     };
@@ -342,35 +343,81 @@ async fn failed_connections_keep_the_leaf_s_calls_back_until_it_is_resumed() {
     );
 }
 
+/// What a reload takes away still has its requests under way, and may come back before they have ended.
 #[tokio::test]
-async fn urgent_calls_go_first_and_old_ones_still_move() {
+async fn requests_of_a_leaf_that_a_reload_takes_away_and_brings_back_count() {
     let bed = Bed::new().await;
-    let (_sidecar, gate) = bed.with_its_place_taken().await;
-    for number in 0..10 {
-        let low = thing(&format!("low-{number}")).set("priority", 5);
-        bed.app.insert(low).await;
-    }
-    for number in 0..60 {
-        let urgent = thing(&format!("urgent-{number}")).set("priority", -5);
-        bed.app.insert(urgent).await;
-    }
+    let gate = Gate::closed();
+    bed.leaf
+        .always()
+        .waits_before_the_effect(&gate)
+        .answers(201);
+    let config = bed.config("concurrency = 2").dispatch("lease = \"2s\"");
+    let sidecar = config.start().await;
+    flood(&bed.app, 2).await;
+    gate.until_arrived(2).await;
+    let without = Config::new(&bed.database.url).leaf("other", &bed.leaf.url(), "");
+    sidecar.rewrite(&without.dispatch("lease = \"2s\""));
+    sidecar.signal(rustix::process::Signal::HUP);
+    let waits = bed.app.insert(thing("waits")).await;
+    until_reason(&bed.app, waits, "leaf_unknown").await;
+    // Another one has no share while they last.
+    let other = config.start().await;
+    holds_for(Duration::from_secs(1), "it waits for a share", async || {
+        let share = other.metric("leafhopper_concurrency_limit", &["leaf=\"leaf\""]);
+        let share = share.await;
+        if share < 0.5 { Ok(()) } else { Err(share) }
+    })
+    .await;
+    drop(other);
+    sidecar.rewrite(&config);
+    sidecar.signal(rustix::process::Signal::HUP);
+    until("it is back, and full", async || {
+        let full = bed.app.call(waits).await["reason"] != "leaf_unknown";
+        let share = sidecar.metric("leafhopper_concurrency_limit", &["leaf=\"leaf\""]);
+        match (full, share.await) {
+            (true, share) if share > 1.5 => Ok(()),
+            other => Err(other),
+        }
+    })
+    .await;
+    holds_for(
+        Duration::from_millis(500),
+        "they count",
+        async || match bed.leaf.most_at_once(None) {
+            2 => Ok(()),
+            more => Err(more),
+        },
+    )
+    .await;
     gate.open();
-    until_all_confirmed(&bed.app, 71).await;
-    let sent: Vec<String> = bed
-        .leaf
-        .all_requests()
-        .into_iter()
-        .map(|request| request.key)
-        .collect();
-    assert!(sent[1].starts_with("urgent"), "{sent:?}");
-    // Of what is claimed while there are urgent ones, an eighth are the oldest, and they are sent with it.
-    let before_the_end = &sent[1..=60];
-    let low: Vec<&String> = before_the_end
-        .iter()
-        .filter(|key| key.starts_with("low"))
-        .collect();
-    assert!((4..=9).contains(&low.len()), "{sent:?}");
-    for oldest in ["low-0", "low-1"] {
-        assert!(low.iter().any(|key| *key == oldest), "{sent:?}");
-    }
+    until_all_confirmed(&bed.app, 3).await;
+    assert_eq!(bed.leaf.most_at_once(None), 2);
+}
+
+#[tokio::test]
+async fn a_refused_auth_keeps_the_backlog_as_it_is() {
+    let bed = Bed::new().await;
+    bed.leaf.always().times(1).refuses(401);
+    let _sidecar = bed.sidecar(&format!("concurrency = 1\n{QUICK}")).await;
+    flood(&bed.app, 300).await;
+    let last = bed.app.insert(thing("urgent").set("priority", -1)).await;
+    until_reason(&bed.app, last, "breaker_open").await;
+    let touched = "SELECT count(*) FROM leafhopper.dispatch WHERE deferred_since IS NOT NULL OR due_at IS NOT NULL";
+    holds_for(
+        Duration::from_secs(1),
+        "the others are as they were",
+        async || {
+            let touched = bed.app.rows(touched).await[0]["count"].as_u64();
+            // The one that was refused, and what was claimed before that.
+            if touched < Some(40) {
+                Ok(())
+            } else {
+                Err(touched)
+            }
+        },
+    )
+    .await;
+    resume(&bed.app).await;
+    until_all_confirmed(&bed.app, 301).await;
 }

@@ -81,6 +81,39 @@ async fn urgent_calls_go_first_behind_calls_that_wait_for_their_key() {
 }
 
 #[tokio::test]
+async fn urgent_calls_go_first_and_old_ones_still_move() {
+    let bed = Bed::new().await;
+    let (_sidecar, gate) = bed.with_its_place_taken().await;
+    for number in 0..10 {
+        let low = keyed("leaf", &format!("low-{number}")).set("priority", 5);
+        bed.app.insert(low).await;
+    }
+    for number in 0..60 {
+        let urgent = keyed("leaf", &format!("urgent-{number}")).set("priority", -5);
+        bed.app.insert(urgent).await;
+    }
+    gate.open();
+    until_all_confirmed(&bed.app, 71).await;
+    let sent: Vec<String> = bed
+        .leaf
+        .all_requests()
+        .into_iter()
+        .map(|request| request.key)
+        .collect();
+    assert!(sent[1].starts_with("urgent"), "{sent:?}");
+    // Of what is claimed while there are urgent ones, an eighth are the oldest, and they are sent with it.
+    let before_the_end = &sent[1..=60];
+    let low: Vec<&String> = before_the_end
+        .iter()
+        .filter(|key| key.starts_with("low"))
+        .collect();
+    assert!((4..=9).contains(&low.len()), "{sent:?}");
+    for oldest in ["low-0", "low-1"] {
+        assert!(low.iter().any(|key| *key == oldest), "{sent:?}");
+    }
+}
+
+#[tokio::test]
 async fn old_calls_still_move_where_the_head_of_the_claim_s_index_is_slow() {
     let bed = Bed::new().await;
     let (_sidecar, gate) = bed.with_its_place_taken().await;
