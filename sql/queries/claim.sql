@@ -80,10 +80,10 @@ aged AS MATERIALIZED (
 fresh AS MATERIALIZED (
     SELECT c.*, 1 AS kind FROM want w
      CROSS JOIN LATERAL (
-        SELECT s.call_id, s.leaf, s.key, s.credential, s.suspect, s.priority, row_number() OVER () AS position, s.found_at
+        SELECT s.call_id, s.leaf, s.key, s.credential, s.suspect, s.priority, row_number() OVER () AS position
           FROM unnest(w.behind_priority, w.behind_call, w.below) AS span (behind_priority, behind_call, below)
          CROSS JOIN LATERAL (
-            SELECT d.call_id, d.leaf, d.key, d.credential, d.suspect, d.priority, clock_timestamp() AS found_at
+            SELECT d.call_id, d.leaf, d.key, d.credential, d.suspect, d.priority
               FROM leafhopper.dispatch d
              WHERE d.leaf = w.leaf AND d.state = 'pending' AND d.held IS NULL AND d.due_at IS NULL
                AND (d.priority, d.call_id) > (span.behind_priority, span.behind_call) AND d.priority < span.below
@@ -100,7 +100,7 @@ timed AS MATERIALIZED (
     SELECT c.*, 2 AS kind FROM want w
      CROSS JOIN LATERAL (
         SELECT s.*, row_number() OVER () AS position
-          FROM (SELECT d.call_id, d.leaf, d.key, d.credential, d.suspect, d.priority, clock_timestamp() AS found_at
+          FROM (SELECT d.call_id, d.leaf, d.key, d.credential, d.suspect, d.priority
                   FROM leafhopper.dispatch d
                  WHERE d.leaf = w.leaf AND d.state = 'pending' AND d.held IS NULL
                    AND d.due_at >= w.due_from AND d.due_at <= statement_timestamp()
@@ -118,7 +118,7 @@ doubt AS MATERIALIZED (
     SELECT c.*, 3 AS kind FROM want w
      CROSS JOIN LATERAL (
         SELECT s.*, row_number() OVER () AS position
-          FROM (SELECT d.call_id, d.leaf, d.key, d.credential, d.suspect, d.priority, clock_timestamp() AS found_at
+          FROM (SELECT d.call_id, d.leaf, d.key, d.credential, d.suspect, d.priority
                   FROM leafhopper.dispatch d
                  WHERE d.leaf = w.leaf AND d.state = 'in_doubt' AND d.resend AND d.due_at <= statement_timestamp()
                    AND (d.deadline IS NULL OR d.deadline > clock_timestamp())
@@ -145,6 +145,10 @@ found AS MATERIALIZED (
             SELECT call_id, leaf, key, credential, suspect, priority, position, kind FROM doubt) f
      WHERE f.call_id % 1 = 0
 ),
+-- When all of that was looked at, and locked; also where a part has found nothing.
+looked AS MATERIALIZED (
+    SELECT clock_timestamp() AS at FROM (SELECT count(*) FROM found) all_of_it
+),
 -- Of several calls of one key the one in doubt, or else the lowest id.
 several AS MATERIALIZED (
     SELECT f.leaf, f.key, coalesce(min(f.call_id) FILTER (WHERE f.kind = 3), min(f.call_id)) AS first
@@ -164,7 +168,8 @@ judged AS MATERIALIZED (
                 -- In the lost part of another timeline it may have been executed: a doubt, now that it is its turn.
                 WHEN f.suspect THEN 'doubt'
                 ELSE 'take' END AS verdict
-      FROM found f JOIN want w USING (leaf) LEFT JOIN several s USING (leaf, key)
+      -- The time comes before what is changed.
+      FROM looked CROSS JOIN found f JOIN want w USING (leaf) LEFT JOIN several s USING (leaf, key)
 ),
 -- Kinds take turns, so that neither a flood of retries nor one of new calls starves the other. Whose turn it is first is left to
 -- chance: often there is one place.
@@ -222,6 +227,5 @@ told AS (
 SELECT t.call_id, t.leaf, t.key, t.ordering_key, t.tries, t.attempts, t.in_doubt, t.waited, t.kind, t.priority, t.due,
        (SELECT count(*) FROM put_off) AS put_off,
        EXISTS (SELECT FROM turn l WHERE l.kind > 1 AND l.place > l.slots) AS due_left,
-       (SELECT date_part('epoch', coalesce(max(f.found_at), clock_timestamp()) - statement_timestamp())
-          FROM (SELECT found_at FROM fresh UNION ALL SELECT found_at FROM timed UNION ALL SELECT found_at FROM doubt) f) AS looked_for
+       (SELECT date_part('epoch', l.at - statement_timestamp()) FROM looked l) AS looked_for
   FROM told LEFT JOIN taken t ON true

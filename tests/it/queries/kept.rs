@@ -1,7 +1,7 @@
 //! Plans as they are kept: made once, for any parameters, on tables that were empty then, or had nothing but a backlog.
 
-use super::{BATCHES, HOT, INSTANCE, plan_as, table};
-use crate::harness::Bed;
+use super::{BATCHES, HOT, INSTANCE, plan_as, query, table};
+use crate::harness::{Bed, app::call};
 
 /// Statements that are prepared, and the indexes without which they would read what they need not.
 const PREPARED: [&str; 11] = [
@@ -71,4 +71,40 @@ async fn are_right(bed: &Bed, all: bool) {
         }
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+/// Entries that are dead, in a part in which nothing is due, take their time too: the marks rest on it (engine/marks.rs).
+#[tokio::test]
+async fn a_claim_says_how_long_it_looked_also_where_it_has_found_nothing() {
+    let bed = Bed::new().await;
+    bed.app.insert(call("leaf0")).await;
+    bed.app
+        .execute(&format!(
+            "INSERT INTO leafhopper.instance (id, name, lease) VALUES ('{INSTANCE}', 'i', '1 hour');
+             INSERT INTO leafhopper.origin VALUES (true, 1, ('x' || substr(pg_walfile_name(pg_current_wal_lsn()), 1, 8))::bit(32)::int4, 'n', 1)"
+        ))
+        .await;
+    let [_, parameters, _] = table::<3>(HOT)
+        .find(|cells| cells[0] == "claim.sql")
+        .unwrap();
+    let parameters = parameters
+        .replace("LEAVES", "'{leaf0,leaf1,leaf2}'")
+        .replace("INSTANCE", &format!("'{INSTANCE}'"));
+    let slow = query("claim.sql").replace(
+        "AND d.due_at >= w.due_from",
+        "AND (SELECT pg_sleep(0.3)) IS NOT NULL AND d.due_at >= w.due_from",
+    );
+    let types = super::parameters_of(&slow).join(", ");
+    bed.app
+        .execute(&format!("PREPARE it({types}) AS {slow}\n"))
+        .await;
+    let claimed = bed
+        .app
+        .client()
+        .query_one(&format!("EXECUTE it({parameters})"), &[])
+        .await
+        .unwrap();
+    assert_eq!(claimed.get::<_, String>("leaf"), "leaf0");
+    let looked_for: f64 = claimed.get("looked_for");
+    assert!(looked_for >= 0.3, "{looked_for} s");
 }
