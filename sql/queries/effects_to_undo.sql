@@ -22,11 +22,17 @@ SELECT b.id AS batch, e.call_id, e.leaf, e.generation, e.weak, e.leaf_unknown, e
                           'batch_id', o.batch_id, 'ordering_key', o.ordering_key, 'meta', o.meta)::text AS seen,
        jsonb_build_object('status', r.status, 'headers', r.headers, 'body', r.body, 'generation', r.generation,
                           'seq', r.seq)::text AS result,
-       -- One that undoes the newest first does one thing at a time.
+       -- One that undoes the newest first does one thing at a time. What waits to be made anew, or for its turn, is none: an
+       -- effect that has come meanwhile goes before it.
        b.undo_order = 'any' OR NOT EXISTS (
            SELECT FROM leafhopper.dispatch d
-            WHERE d.batch_id = b.id AND d.run_when = 'batch_failed' AND d.undoes IS NOT NULL) AS in_turn,
-       NOT EXISTS (SELECT FROM to_undo t WHERE t.batch_id = b.id) AS done
+            WHERE d.batch_id = b.id AND d.run_when = 'batch_failed' AND d.undoes IS NOT NULL
+              AND d.held IS DISTINCT FROM 'batch') AS in_turn,
+       NOT EXISTS (SELECT FROM to_undo t WHERE t.batch_id = b.id)
+       -- Somebody may have said that it is undone while the request that undoes it is under way.
+       AND NOT EXISTS (
+           SELECT FROM leafhopper.dispatch d
+            WHERE d.batch_id = b.id AND d.undoes IS NOT NULL AND d.state IN ('dispatching', 'in_doubt')) AS done
   FROM leafhopper.batch b
   LEFT JOIN LATERAL (
       SELECT t.*, d.held = 'batch' AS compensation_held, d.tries > 0 AS compensation_sent

@@ -14,18 +14,18 @@
 -- Gives the state that the call is in now, the reason, and whether its effect stood already; no row where something
 -- else decided it meanwhile.
 WITH own AS MATERIALIZED (
-    SELECT d.*, d.key AS excludes, s.generation AS standing, s.call_id AS standing_call,
+    SELECT d.*, d.key AS excludes,
            1 + coalesce((SELECT max(r.generation) FROM leafhopper.result r
                           WHERE r.leaf = $3 AND r.key = $4 AND r.undone_at IS NOT NULL), 0) AS generation
-      FROM leafhopper.dispatch d LEFT JOIN LATERAL leafhopper.standing($3, $4) s ON true
+      FROM leafhopper.dispatch d
      -- By its id: see record_plain.sql.
      WHERE d.call_id = $1 AND d.state || '' = 'in_doubt' AND d.tries = $2 AND NOT d.resend
        FOR UPDATE OF d SKIP LOCKED
 ),
--- What was not executed is sent, unless its time is over.
+-- What was not executed is sent, unless its time is over. What stands is asked for when the row is locked.
 decided AS MATERIALIZED (
-    SELECT o.*,
-           CASE WHEN o.standing IS NOT NULL OR $5 = 'adopt' THEN 'confirmed'
+    SELECT o.*, s.generation AS standing, s.call_id AS standing_call,
+           CASE WHEN s.generation IS NOT NULL OR $5 = 'adopt' THEN 'confirmed'
                 WHEN $5 = 'again' THEN 'in_doubt'
                 -- An attempt that was taken for dead has ended meanwhile: the absence was seen before that.
                 WHEN $5 IN ('not_executed', 'rejected') AND extract(epoch FROM o.alive_until)::float8 <> $21 THEN 'in_doubt'
@@ -39,7 +39,7 @@ decided AS MATERIALIZED (
                 -- What was not executed may still be what its instances went down with.
                 WHEN o.crashes >= $23 THEN 'parked'
                 ELSE 'pending' END AS next
-      FROM own o
+      FROM own o LEFT JOIN LATERAL leafhopper.standing($3, $4) s ON true
 ),
 reasoned AS (
     SELECT o.call_id,

@@ -13,7 +13,8 @@ WITH due AS MATERIALIZED (
             OR b.state = 'cancelled' AND d.run_when = 'batch_failed' AND b.last_phase_at IS NULL
             OR b.state IN ('succeeded', 'cancelled', 'finished') AND d.run_when = 'batch_settled'
                AND b.last_phase_at IS NOT NULL)
-     LIMIT $2
+     -- Of one ordering key the first of them first.
+     ORDER BY d.call_id LIMIT $2
        FOR UPDATE OF d SKIP LOCKED
 )
 UPDATE leafhopper.dispatch d

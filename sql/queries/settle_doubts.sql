@@ -14,6 +14,8 @@ own AS MATERIALIZED (
     -- By its id: see record_plain.sql.
     SELECT i.* FROM input i JOIN leafhopper.dispatch d USING (call_id)
      WHERE d.state || '' = 'in_doubt' AND d.tries = i.tries AND d.due_at <= clock_timestamp()
+       -- It may have been cancelled since it was looked at: then it is asked about, and not sent.
+       AND (i.kind <> 'resend' OR d.cancel_requested IS NULL)
        -- Its effect may stand by now: somebody's word, of a call that was taken over since the last look.
        -- answer_doubts.sql ends it.
        AND NOT EXISTS (SELECT FROM leafhopper.outbox o

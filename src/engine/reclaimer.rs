@@ -32,7 +32,8 @@ impl Pass for Reclaimer {
     const NAME: &'static str = "reclaimer";
 
     async fn pass(&mut self, context: &Shared) -> Result<More, StoreError> {
-        give_back(context).await?;
+        // What keeps its own from being given back keeps none of the dead ones' where they are.
+        let failure = give_back(context).await.err();
         let dead = context
             .dead
             .lock()
@@ -54,7 +55,10 @@ impl Pass for Reclaimer {
         if !dead.is_empty() {
             context.store.unregister(None, &dead).await?;
         }
-        Ok(More::behind(&reclaimed))
+        match failure {
+            Some(error) => Err(error),
+            None => Ok(More::behind(&reclaimed)),
+        }
     }
 
     fn interval(&self, context: &Shared) -> Duration {

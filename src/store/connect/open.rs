@@ -2,9 +2,15 @@
 //! one is had; and what to say where none is.
 //!
 //! Each address has a time limit of its own, for all of name, TCP, TLS and authentication: a server that takes connections
-//! and says nothing must not keep those behind it from being tried.
+//! and says nothing must not keep those behind it from being tried. So none takes more than its part of what is left of the
+//! time for all.
 
-use std::{error::Error as _, fmt, net::IpAddr, time::Duration};
+use std::{
+    error::Error as _,
+    fmt,
+    net::IpAddr,
+    time::{Duration, Instant},
+};
 
 use rustls::{AlertDescription, CertificateError};
 use tokio::{net::lookup_host, time::timeout};
@@ -64,6 +70,12 @@ impl OpenError {
     }
 }
 
+/// Of the time until then, for the first of so many.
+fn part_of(end: Instant, many: usize) -> Duration {
+    let left = end.saturating_duration_since(Instant::now());
+    left / u32::try_from(many).unwrap_or(u32::MAX).max(1)
+}
+
 /// One try that did not give a connection.
 struct Failure {
     text: String,
@@ -106,8 +118,10 @@ impl Connect {
             shuffle(&mut servers);
         }
         let mut failures = Vec::new();
-        for server in servers {
-            match Box::pin(self.open_at(server, &config)).await {
+        let end = Instant::now() + self.patience();
+        for (at, server) in servers.iter().copied().enumerate() {
+            let time = part_of(end, servers.len() - at);
+            match Box::pin(self.open_at(server, &config, time)).await {
                 Ok(opened) => return Ok(opened),
                 Err(failure) => failures.push((server, failure)),
             }
@@ -124,8 +138,14 @@ impl Connect {
         Err(OpenError { text, code })
     }
 
-    /// At one server: each of its addresses in turn.
-    async fn open_at(&self, server: &Server, config: &Config) -> Result<(Client, Driven), Failure> {
+    /// At one server, in this time: each of its addresses in turn.
+    async fn open_at(
+        &self,
+        server: &Server,
+        config: &Config,
+        time: Duration,
+    ) -> Result<(Client, Driven), Failure> {
+        let end = Instant::now() + time;
         let mut config = config.clone();
         config.host(&server.name).port(server.port);
         let usual = match self.servers.len() {
@@ -133,7 +153,8 @@ impl Connect {
             _ => CONNECT_TIMEOUT_OF_SEVERAL,
         };
         if server.is_socket() {
-            return self.open_in_time(server, &config, usual).await;
+            let limit = self.limit.unwrap_or(usual);
+            return self.open_in_time(server, &config, limit).await;
         }
         let addresses = match server.address {
             Some(address) => vec![address],
@@ -144,10 +165,12 @@ impl Connect {
             _ => CONNECT_TIMEOUT_OF_SEVERAL,
         };
         let mut last = Failure::new(format!("the name {} has no address", server.name));
-        for address in addresses {
+        let limit = self.limit.unwrap_or(usual);
+        for (at, address) in addresses.iter().enumerate() {
             let mut config = config.clone();
-            config.hostaddr(address);
-            match self.open_in_time(server, &config, usual).await {
+            config.hostaddr(*address);
+            let limit = limit.min(part_of(end, addresses.len() - at));
+            match self.open_in_time(server, &config, limit).await {
                 Ok(opened) => return Ok(opened),
                 Err(failure) => last = failure,
             }
@@ -159,9 +182,8 @@ impl Connect {
         &self,
         server: &Server,
         config: &Config,
-        usual: Duration,
+        limit: Duration,
     ) -> Result<(Client, Driven), Failure> {
-        let limit = self.limit.unwrap_or(usual);
         let opening = self.open_each_way(server, config);
         match timeout(limit, opening).await {
             Ok(opened) => opened,

@@ -6,7 +6,10 @@ use super::{
     act::{ActError, By, LOCK_WAIT, Refusal},
     column,
 };
-use crate::store::{Store, StoreError, origin::Identity};
+use crate::{
+    domain::call::CallId,
+    store::{Store, StoreError, origin::Identity},
+};
 
 /// Keeps who did what to everything.
 const NOTE: &str = include_str!("../../../sql/queries/act_note.sql");
@@ -178,7 +181,8 @@ impl Store {
             Treatment::Probe => ("resume_all_probe", true),
             Treatment::Resend => ("resume_all_resend", false),
         };
-        let transaction = self.begin("go on after the database changed").await?;
+        const OPERATION: &str = "go on after the database changed";
+        let transaction = self.begin(OPERATION).await?;
         transaction
             .first(
                 LOCK_WAIT,
@@ -191,7 +195,7 @@ impl Store {
             )
             .await?;
         let rows = transaction
-            .last(
+            .next(
                 include_str!("../../../sql/queries/go_on.sql"),
                 &[
                     (&doubt, Type::BOOL),
@@ -202,6 +206,17 @@ impl Store {
                 ],
             )
             .await?;
-        Ok(rows.len())
+        let moved: Result<Vec<CallId>, StoreError> = rows
+            .iter()
+            .map(|row| column(OPERATION, row, "call_id"))
+            .collect();
+        let moved = moved?;
+        transaction
+            .last(
+                include_str!("../../../sql/queries/act_cancel_marked.sql"),
+                &[(&moved, Type::INT8_ARRAY)],
+            )
+            .await?;
+        Ok(moved.len())
     }
 }

@@ -269,6 +269,40 @@ async fn a_request_that_can_t_be_made_is_made_anew_of_what_is_configured_then() 
     assert_eq!(undone(&bed.leaf), ["made"]);
 }
 
+/// Two of one batch, which undoes one after the other: neither waits for the other for ever.
+#[tokio::test]
+async fn an_effect_that_comes_while_a_compensation_waits_for_a_person_is_undone_before_it() {
+    let bed = Bed::new().await;
+    let broken = UNDOES.replace("call.key", "result.body.nothing");
+    let sidecar = bed.sidecar(&broken).await;
+    let batch = failed_batch(&bed, [thing("made")]).await;
+    until_calls(
+        &bed,
+        batch,
+        &[
+            "made confirmed",
+            "bad failed rejected",
+            "made:undo:1 parked template",
+        ],
+    )
+    .await;
+    let compensation = id_of(&bed, "made:undo:1").await;
+    let late = bed.app.insert(thing("late").batch(batch)).await;
+    bed.app.until_state(late, "cancelled").await;
+    bed.leaf.has_already("late");
+    bed.app
+        .execute("SELECT leafhopper.confirm('leaf', 'late', 201, NULL)")
+        .await;
+    reread(&sidecar, &bed.config(UNDOES)).await;
+    bed.app
+        .execute(&format!(
+            "SELECT leafhopper.resolve_not_executed({compensation}, 'mended')"
+        ))
+        .await;
+    until_finished(&bed.app, batch, "cancelled").await;
+    assert_eq!(undone(&bed.leaf), ["late", "made"]);
+}
+
 #[tokio::test]
 async fn what_nobody_here_knows_how_to_undo_waits_for_one_that_does() {
     let bed = Bed::new().await;

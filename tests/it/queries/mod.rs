@@ -1,7 +1,9 @@
 //! The statements of `sql/queries`: each prepares, those for the hot path use their indexes however much
-//! history there is, and what calls itself repeatable can be repeated. `late.rs`: what comes late, or meanwhile;
+//! history there is, and what calls itself repeatable can be repeated. `back.rs`: claims that are
+//! given back; `late.rs`: what comes late, or meanwhile;
 //! `people.rs`: what people ask for.
 
+mod back;
 mod kept;
 mod late;
 mod people;

@@ -45,6 +45,7 @@ const READING: &[&str] = &[
 const ACTING: &[&str] = &[
     "act_cancel.sql",
     "act_cancel_batch.sql",
+    "act_cancel_marked.sql",
     "act_confirm.sql",
     "act_lock.sql",
     "act_not_executed.sql",
