@@ -12,6 +12,7 @@ use super::{
     entry::{stored_body, stored_headers, stored_text},
     lane::Lane,
     probe_place::ProbePlace,
+    prober::RECORDING,
 };
 use crate::{
     config::{Leaf, Probe, duration_of},
@@ -151,6 +152,11 @@ fn probe_of(call: &AskedCall, leaf: Option<&Probe>) -> Result<Probe, String> {
             .filter(|number| *number > 0)
             .ok_or_else(|| format!("max_probes: {number} is no whole number above 0"))?,
     };
+    // As the outbox's CHECK wants it, which may be gone: a probe changes nothing.
+    let method = text("method")?.unwrap_or_else(|| "GET".to_owned());
+    if !matches!(method.as_str(), "GET" | "HEAD") {
+        return Err(format!("method: {method:?} is neither GET nor HEAD"));
+    }
     let path = text("path")?.ok_or("path: it has none")?;
     check_path(&path, &["call"]).map_err(|flaw| format!("path: {flaw}"))?;
     let found = text("found")?;
@@ -158,7 +164,7 @@ fn probe_of(call: &AskedCall, leaf: Option<&Probe>) -> Result<Probe, String> {
         check_expression(found, &["response", "call"]).map_err(|flaw| format!("found: {flaw}"))?;
     }
     Ok(Probe {
-        method: text("method")?.unwrap_or_else(|| "GET".to_owned()),
+        method,
         path,
         found,
         settle,
@@ -210,7 +216,11 @@ fn listen_to(context: &Shared, lane: &Lane, credential: Option<&str>, evidence: 
         }
         Evidence::Answered(_) => None,
         Evidence::NotSent(NotSent::Unconnected(_)) => Some(Trouble::Connection),
-        Evidence::NotSent(_) | Evidence::Unanswered(_) => return,
+        Evidence::NotSent(_) => {
+            lane.not_heard(credential.unwrap_or_default());
+            return;
+        }
+        Evidence::Unanswered(_) => return,
     };
     tell_breaker(context, lane, credential.unwrap_or_default(), trouble);
 }
@@ -329,9 +339,11 @@ fn adopt(call: &AskedCall, evidence: Evidence, body: Body, weak: bool) -> ProbeN
     }
 }
 
-/// Records it; while the database is away it waits, as the place does. `None` where something else decided it.
+/// Records it; while the database is away it waits, as the place does. `None` where something else decided it, or where the
+/// database refuses it: then the call becomes due again, and must not take a place each time.
 async fn write(context: &Shared, record: &mut ProbeRecord) -> Option<ProbeRecorded> {
     let mut failures = 0;
+    let since = Instant::now();
     loop {
         match context
             .store
@@ -343,7 +355,8 @@ async fn write(context: &Shared, record: &mut ProbeRecord) -> Option<ProbeRecord
             Err(error) => {
                 context.failed(&error);
                 failures += 1;
-                if context.stop.waiting.is_cancelled() {
+                let refused = error.code().is_some() && since.elapsed() >= RECORDING;
+                if refused || context.stop.waiting.is_cancelled() {
                     return None;
                 }
                 tokio::time::sleep(backoff().delay(failures, None)).await;

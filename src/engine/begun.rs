@@ -11,6 +11,7 @@ use std::{
     collections::HashSet,
     fs::{self, File, OpenOptions},
     io::{self, Read as _, Write as _},
+    os::unix::fs::MetadataExt as _,
     path::{Path, PathBuf},
     sync::{Mutex, PoisonError},
 };
@@ -181,15 +182,22 @@ fn boot_id() -> io::Result<String> {
 
 /// `None` where its process lives.
 fn predecessor(path: &Path, id: Uuid) -> io::Result<Option<Predecessor>> {
-    let mut file = match OpenOptions::new().read(true).write(true).open(path) {
-        Ok(file) => file,
-        // Somebody else has taken it over.
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-        Err(error) => return Err(error),
+    let mut file = loop {
+        let file = match OpenOptions::new().read(true).write(true).open(path) {
+            Ok(file) => file,
+            // Somebody else has taken it over.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            Err(error) => return Err(error),
+        };
+        if flock(&file, FlockOperation::NonBlockingLockExclusive).is_err() {
+            return Ok(None);
+        }
+        // One that lives may have written another one meanwhile, and given up the lock of this one.
+        let is_the_same = fs::metadata(path).map(|now| now.ino());
+        if is_the_same.ok() == Some(file.metadata()?.ino()) {
+            break file;
+        }
     };
-    if flock(&file, FlockOperation::NonBlockingLockExclusive).is_err() {
-        return Ok(None);
-    }
     let mut content = Vec::new();
     file.read_to_end(&mut content)?;
     Ok(Some(Predecessor {

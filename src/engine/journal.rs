@@ -8,6 +8,7 @@ use std::{
     fs::{self, File},
     io::{self, Write as _},
     path::{Path, PathBuf},
+    time::Duration,
 };
 
 use serde::{Deserialize, Serialize};
@@ -21,6 +22,10 @@ use crate::{
         record::{Confirmed, Moved},
     },
 };
+
+/// So often, and after this time, an answer is recorded that finds its call locked.
+const TRIES: usize = 10;
+const AGAIN: Duration = Duration::from_millis(200);
 
 /// The first line: whose claims the others name.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -64,16 +69,19 @@ pub(super) fn write(context: &Context) {
 
 fn write_file(folder: &Path, author: &Author, entries: &[Entry]) -> io::Result<PathBuf> {
     let path = folder.join(format!("journal-{}.jsonl", author.instance));
+    // It has its name when all of it is there: another process may start meanwhile.
+    let unnamed = folder.join(format!("journal-{}.new", author.instance));
     let mut content = serde_json::to_vec(author)?;
     content.push(b'\n');
     for entry in entries {
         serde_json::to_writer(&mut content, entry)?;
         content.push(b'\n');
     }
-    let mut file = File::create(&path)?;
+    let mut file = File::create(&unnamed)?;
     file.write_all(&content)?;
-    reached("journal", "written");
     file.sync_all()?;
+    fs::rename(&unnamed, &path)?;
+    reached("journal", "written");
     // The file's name must outlive a crash of the machine, too.
     File::open(folder)?.sync_all()?;
     reached("journal", "synced");
@@ -94,7 +102,10 @@ pub(crate) async fn replay(context: &Context) -> Result<(), StoreError> {
             continue;
         };
         let Some((author, entries)) = parse(&content) else {
-            tracing::error!("{} is no journal; it is left as it is", path.display());
+            tracing::error!(
+                "{} is no journal of this version; it is left as it is",
+                path.display()
+            );
             continue;
         };
         let kept = entries.len();
@@ -123,12 +134,17 @@ fn journals(folder: &Path) -> Vec<PathBuf> {
     named.collect()
 }
 
-/// A last line that is torn says nothing that anybody could rely on: its call is in doubt.
+/// A last line that is torn says nothing that anybody could rely on: its call is in doubt. `None` where any other can't be read.
 fn parse(content: &[u8]) -> Option<(Author, Vec<Entry>)> {
-    let mut lines = content.split(|byte| *byte == b'\n');
-    let author = serde_json::from_slice(lines.next()?).ok()?;
-    let entries = lines.map_while(|line| serde_json::from_slice(line).ok());
-    Some((author, entries.collect()))
+    let mut lines: Vec<&[u8]> = content.split(|byte| *byte == b'\n').collect();
+    // What follows the last line's end.
+    lines.pop()?;
+    let (author, lines) = lines.split_first()?;
+    let entries = lines.iter().map(|line| serde_json::from_slice(line));
+    Some((
+        serde_json::from_slice(author).ok()?,
+        entries.collect::<Result<_, _>>().ok()?,
+    ))
 }
 
 /// Gives how many are recorded, or were decided by something newer; the others stay for the next start.
@@ -137,22 +153,45 @@ async fn record(
     author: &Author,
     entries: Vec<Entry>,
 ) -> Result<usize, StoreError> {
-    let mut recorded = 0;
-    for entry in entries {
+    let (mut left, mut recorded) = (entries, 0);
+    for pause in [Duration::ZERO].into_iter().chain([AGAIN; TRIES]) {
+        tokio::time::sleep(pause).await;
+        let mut locked = Vec::new();
         // One by one: what one of them holds up keeps none of the others, and not the sidecar from its work.
-        recorded += usize::from(record_one(context, author, entry).await?);
+        for mut entry in left {
+            match record_one(context, author, &mut entry).await? {
+                Replayed::Recorded => recorded += 1,
+                Replayed::Locked => locked.push(entry),
+                Replayed::Refused => {}
+            }
+        }
+        left = locked;
+        if left.is_empty() {
+            break;
+        }
     }
     Ok(recorded)
+}
+
+/// What became of an answer that was kept.
+enum Replayed {
+    /// Or decided by something newer.
+    Recorded,
+    /// Somebody is at its call: after an outage, one who takes it over.
+    Locked,
+    Refused,
 }
 
 async fn record_one(
     context: &Context,
     author: &Author,
-    mut entry: Entry,
-) -> Result<bool, StoreError> {
+    entry: &mut Entry,
+) -> Result<Replayed, StoreError> {
     loop {
-        match try_one(context, author, &entry).await {
-            Ok(locked) => return Ok(!locked),
+        match try_one(context, author, entry).await {
+            Ok(false) => return Ok(Replayed::Recorded),
+            Ok(true) => return Ok(Replayed::Locked),
+            Err(error) if error.is_contention() => return Ok(Replayed::Locked),
             Err(error) if error.is_content() && entry.give_up_content() => {}
             Err(error) if error.is_refusal() => {
                 let call = entry.call();
@@ -160,7 +199,7 @@ async fn record_one(
                     call.id = call,
                     "what a leaf said of call {call} can't be recorded: {error}"
                 );
-                return Ok(false);
+                return Ok(Replayed::Refused);
             }
             Err(error) => return Err(error),
         }
@@ -194,8 +233,6 @@ async fn try_one(context: &Context, author: &Author, entry: &Entry) -> Result<bo
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use super::*;
     use crate::{
         domain::{decision::ParkReason, outcome::Class},
@@ -253,6 +290,10 @@ mod tests {
         let (_, found) = parse(&content[..content.len() - 5]).unwrap();
         assert_eq!(found.len(), 1);
         assert!(parse(b"").is_none());
+        let text = String::from_utf8(content).unwrap();
+        let newer = text.replacen("\"Confirmed\"", "\"Newer\"", 1);
+        assert_ne!(text, newer);
+        assert!(parse(newer.as_bytes()).is_none(), "none behind it is lost");
         fs::remove_dir_all(&folder).unwrap();
     }
 }

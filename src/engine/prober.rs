@@ -33,7 +33,7 @@ use crate::{
 };
 
 /// Beyond its time limit, a probe's record may take this long before somebody else asks again.
-const RECORDING: Duration = Duration::from_secs(5);
+pub(super) const RECORDING: Duration = Duration::from_secs(5);
 
 pub(super) fn spawn(tasks: &Tasks, context: &Shared, attempts: &Tasks, until: &CancellationToken) {
     let prober = Prober {

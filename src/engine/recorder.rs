@@ -44,6 +44,9 @@ const GROUP_BYTES: usize = 1024 * 1024;
 const LONG: Duration = Duration::from_secs(10);
 const SAID_EACH: Duration = Duration::from_secs(300);
 
+/// As the process ends, so long it waits for the answer to what is just being written, and then keeps it for the journal.
+const LAST: Duration = Duration::from_secs(3);
+
 /// Something to record, and who waits for it.
 #[derive(Debug)]
 pub(crate) struct Recording {
@@ -155,14 +158,19 @@ async fn write(context: &Shared, alone: &Tasks, group: Vec<Recording>, end: &Can
     for part in [confirmed, other].into_iter().chain(again) {
         let mut waiting = vec![part];
         while let Some(part) = waiting.pop().filter(|part| !part.is_empty()) {
-            match try_group(context, part).await {
+            match try_group(context, part, end).await {
                 Ok(locked) => {
                     failures = 0;
                     for recording in locked {
                         one_by_itself(context, alone, recording, end);
                     }
                 }
-                Err((mut part, error)) => match (part.len(), error.code()) {
+                Err((part, None)) => {
+                    waiting.push(part);
+                    keep(context, waiting.into_iter().flatten());
+                    break;
+                }
+                Err((mut part, Some(error))) => match (part.len(), error.code()) {
                     // It may wait for as long as it takes, and nobody waits behind it.
                     (1, _) => {
                         if let Some(recording) = part.pop() {
@@ -181,9 +189,7 @@ async fn write(context: &Shared, alone: &Tasks, group: Vec<Recording>, end: &Can
                         waiting.push(part);
                         tokio::select! {
                             () = end.cancelled() => {
-                                for recording in waiting.into_iter().flatten() {
-                                    context.keep_for_journal(recording.entry);
-                                }
+                                keep(context, waiting.into_iter().flatten());
                                 break;
                             }
                             () = tokio::time::sleep(backoff().delay(failures, None)) => {}
@@ -192,6 +198,13 @@ async fn write(context: &Shared, alone: &Tasks, group: Vec<Recording>, end: &Can
                 },
             }
         }
+    }
+}
+
+/// The process ends: what is not known to be recorded is for the journal.
+fn keep(context: &Shared, recordings: impl IntoIterator<Item = Recording>) {
+    for recording in recordings {
+        context.keep_for_journal(recording.entry);
     }
 }
 
@@ -209,9 +222,10 @@ async fn until_recorded(context: &Shared, recording: Recording, end: &Cancellati
     let mut say_at = Instant::now() + LONG;
     loop {
         let is_long = Instant::now() >= say_at;
-        left = match try_group(context, left).await {
+        left = match try_group(context, left, end).await {
             Ok(locked) => locked,
-            Err((mut group, error)) => {
+            Err((group, None)) => return keep(context, group),
+            Err((mut group, Some(error))) => {
                 let give_up = |recording: &mut Recording| recording.entry.give_up_content();
                 if error.is_content() && !group.iter_mut().all(give_up) {
                     context.records_work.store(false, Ordering::SeqCst);
@@ -237,25 +251,29 @@ async fn until_recorded(context: &Shared, recording: Recording, end: &Cancellati
         }
         failures += 1;
         tokio::select! {
-            () = end.cancelled() => {
-                for recording in left {
-                    context.keep_for_journal(recording.entry);
-                }
-                return;
-            }
+            () = end.cancelled() => return keep(context, left),
             () = tokio::time::sleep(backoff().delay(failures, None)) => {}
         }
     }
 }
 
 /// Records a group of one kind. Gives what is locked by another transaction, to be tried again; on an error
-/// the whole group.
+/// the whole group. Without an error the process ends, and the database has not answered.
 async fn try_group(
     context: &Shared,
     group: Vec<Recording>,
-) -> Result<Vec<Recording>, (Vec<Recording>, StoreError)> {
+    end: &CancellationToken,
+) -> Result<Vec<Recording>, (Vec<Recording>, Option<StoreError>)> {
     let started = Instant::now();
-    let outcome = write_group(context, &group).await;
+    let last = async {
+        end.cancelled().await;
+        tokio::time::sleep(LAST).await;
+    };
+    let outcome = tokio::select! {
+        outcome = write_group(context, &group) => outcome,
+        // Where it takes effect all the same, the journal's entry is known to be recorded.
+        () = last => return Err((group, None)),
+    };
     let fault = outcome.as_ref().err().filter(|error| is_fault(error));
     context
         .records_work
@@ -266,7 +284,7 @@ async fn try_group(
             if is_fault(&error) {
                 context.failed(&error);
             }
-            return Err((group, error));
+            return Err((group, Some(error)));
         }
     };
     context.worked();
