@@ -367,8 +367,10 @@ impl Reloads<'_> {
         let context = self.context;
         let config = Config::load(self.file, self.env)?;
         context.lanes.configure(&config)?;
-        for name in context.lanes.names() {
-            context.observer.metrics().touch(&name);
+        for lane in context.lanes.all() {
+            context.observer.metrics().touch(&lane.name);
+            // Its address and its secrets may be others.
+            context.close_breaker(&lane, "the configuration was read again");
         }
         context.set_dispatch(config.dispatch.clone());
         context.set_retention(config.retention.clone());

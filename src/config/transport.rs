@@ -1,6 +1,9 @@
 //! How a leaf is reached: TLS, proxy, and which addresses; and what these demand of each other.
 
-use std::{net::IpAddr, path::PathBuf};
+use std::{
+    net::{IpAddr, Ipv4Addr},
+    path::PathBuf,
+};
 
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject as _};
 use secrecy::SecretString;
@@ -118,7 +121,9 @@ pub(super) fn tls(section: Section<'_>) -> Tls {
 pub(super) fn check(section: &Section<'_>, leaf: &Leaf) {
     let clear = leaf.base_url.scheme() == "http";
     let host = leaf.base_url.host_str().unwrap_or_default();
-    let near = host == "localhost" || host.starts_with("127.") || host == "[::1]";
+    let near = host == "localhost"
+        || host == "[::1]"
+        || host.parse::<Ipv4Addr>().is_ok_and(|it| it.is_loopback());
     let proxy = leaf.proxy.as_ref();
     if clear && leaf.auth.is_some() && !near {
         section.warn("base_url", "is http, so the leaf's secret travels in clear");

@@ -270,34 +270,30 @@ pub(super) fn host_names(value: &DeValue<'_>) -> Result<Vec<String>, String> {
         .collect()
 }
 
-/// An http or https URL without query, fragment or user part. Never prints a URL that has a user part.
+/// An http or https URL without query, fragment or user part. Prints nothing of a URL in which there can be a secret.
 pub(super) fn base_url(value: &DeValue<'_>) -> Result<Url, String> {
     let text = string(value)?;
-    let url = Url::parse(&text).map_err(|source| {
-        let shown = if text.contains('@') {
-            "it".to_owned()
-        } else {
-            format!("{text:?}")
-        };
-        format!("{shown} is not a URL ({source}); \"https://host/path\" is")
-    })?;
+    // `user:password@host`, or a key in a query.
+    let shown = if text.contains(['@', '?', '#']) {
+        "it".to_owned()
+    } else {
+        format!("{text:?}")
+    };
+    let url = Url::parse(&text)
+        .map_err(|source| format!("{shown} is not a URL ({source}); \"https://host/path\" is"))?;
     if !url.username().is_empty() || url.password().is_some() {
         return Err(
             "has a user part; secrets belong into `auth` (of a proxy: `proxy_auth`)".to_owned(),
         );
     }
     if !matches!(url.scheme(), "http" | "https") || !url.has_host() {
-        return Err(format!("{text:?} is neither an http nor an https URL"));
+        return Err(format!("{shown} is neither an http nor an https URL"));
     }
     if url.query().is_some() {
-        return Err(format!(
-            "{text:?} has a query; it would be lost, as each call brings its own"
-        ));
+        return Err("has a query; it would be lost, as each call brings its own".to_owned());
     }
     if url.fragment().is_some() {
-        return Err(format!(
-            "{text:?} has a fragment, which HTTP does not carry"
-        ));
+        return Err("has a fragment, which HTTP does not carry".to_owned());
     }
     Ok(url)
 }

@@ -27,6 +27,8 @@ pub enum NotSent {
     Unsendable(String),
     /// No connection came about: DNS, refused, TLS, connect time-out, proxy.
     Unconnected(String),
+    /// Its own time, or what was left of it, was too short for a connection: that says nothing of the leaf.
+    OutOfTime(String),
     /// The leaf refused an HTTP/2 stream unprocessed (RFC 9113 section 8.7).
     Refused(String),
     /// This instance's lease was over before anything was written.

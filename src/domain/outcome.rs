@@ -144,7 +144,9 @@ pub fn classify(evidence: &Evidence, rules: &Rules, said: Option<Class>) -> Outc
     match evidence {
         Evidence::NotSent(NotSent::Unsendable(_)) => Outcome::Unsendable,
         Evidence::NotSent(NotSent::Unconnected(_)) => retry(false, None, Some(Trouble::Connection)),
-        Evidence::NotSent(NotSent::Refused(_) | NotSent::LeaseOver) => retry(false, None, None),
+        Evidence::NotSent(NotSent::Refused(_) | NotSent::OutOfTime(_) | NotSent::LeaseOver) => {
+            retry(false, None, None)
+        }
         Evidence::Unanswered(_) => Outcome::InDoubt,
         Evidence::Answered(answer) => {
             let status = answer.status;

@@ -76,9 +76,9 @@ pub fn judge(evidence: &Evidence, found: Option<&str>, call: &Value) -> Verdict 
     };
     let answer = match evidence {
         Evidence::NotSent(NotSent::Unsendable(why)) => return Verdict::Unaskable(why.clone()),
-        Evidence::NotSent(NotSent::Unconnected(why) | NotSent::Refused(why)) => {
-            return unclear(why, false);
-        }
+        Evidence::NotSent(
+            NotSent::Unconnected(why) | NotSent::OutOfTime(why) | NotSent::Refused(why),
+        ) => return unclear(why, false),
         Evidence::NotSent(NotSent::LeaseOver) => {
             return unclear("the instance's lease was over", false);
         }

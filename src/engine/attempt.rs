@@ -143,8 +143,9 @@ async fn send(
     let timeout = timeout.saturating_sub(claimed.elapsed());
     let credential = request.credential.as_deref().unwrap_or_default();
     let proofs = leaf.secrets.proofs_for(request.credential.as_deref());
-    let admitted = lane.admit(credential, timeout);
-    let (Ok(proofs), Ok(())) = (proofs, admitted) else {
+    // A breaker's only try is for a call that can be sent.
+    let admitted = proofs.is_ok() && lane.admit(credential, timeout).is_ok();
+    let (Ok(proofs), true) = (proofs, admitted) else {
         // Its credential has gone, its breaker has opened since the claim, or another call is the one to try.
         lane.not_sent();
         drop(place);
@@ -326,6 +327,9 @@ fn listen_to(
     };
     // Without an answer and without a failed connection, nothing was learned.
     if trouble.is_none() && !matches!(evidence, Evidence::Answered(_)) {
+        if matches!(evidence, Evidence::NotSent(_)) {
+            lane.not_heard(credential);
+        }
         return;
     }
     tell_breaker(context, lane, credential, trouble);

@@ -86,18 +86,28 @@ impl Breaker {
         now: Instant,
         try_for: Duration,
     ) -> Result<(), Kept> {
-        for state in [self.leaf.as_mut(), self.credentials.get_mut(credential)]
-            .into_iter()
-            .flatten()
-        {
-            match *state {
-                State::Open(until) | State::Trying(until) if now < until => {
-                    return Err(Kept);
-                }
-                State::Open(_) | State::Trying(_) => *state = State::Trying(now + try_for),
+        let mut both = [self.leaf.as_mut(), self.credentials.get_mut(credential)];
+        // Both first: one that the other keeps back is no try.
+        for state in both.iter().flatten() {
+            if let State::Open(until) | State::Trying(until) = state
+                && now < *until
+            {
+                return Err(Kept);
             }
         }
+        for state in both.iter_mut().flatten() {
+            **state = State::Trying(now + try_for);
+        }
         Ok(())
+    }
+
+    /// An attempt was not made, and nothing is learned: if it was to be the one call, another one is.
+    pub(crate) fn not_heard(&mut self, credential: &str, now: Instant) {
+        for state in [self.leaf.as_mut(), self.credentials.get_mut(credential)] {
+            if let Some(state @ State::Trying(_)) = state {
+                *state = State::Open(now);
+            }
+        }
     }
 
     /// An attempt has ended: with this trouble, or with an answer (`None`).
@@ -125,6 +135,7 @@ impl Breaker {
                 })
             }
             Some(Trouble::Connection) => {
+                self.not_heard(credential, now);
                 self.failed_connections += 1;
                 if self.leaf.is_none() && self.failed_connections < CONNECTIONS {
                     return None;
@@ -218,6 +229,30 @@ mod tests {
         assert_eq!(breaker.credential_again(now + OPEN_FOR), None);
         assert!(breaker.close());
         assert!(!breaker.is_open());
+    }
+
+    #[test]
+    fn what_is_kept_back_or_not_made_is_no_try() {
+        let now = Instant::now();
+        let mut breaker = Breaker::default();
+        drop(breaker.heard("acme", Some(Trouble::Credential), now));
+        for _ in 0..CONNECTIONS {
+            drop(breaker.heard("", Some(Trouble::Connection), now));
+        }
+        let later = now + OPEN_FOR;
+        assert_eq!(breaker.admit("acme", later, OPEN_FOR), Ok(()));
+        drop(breaker.heard("acme", Some(Trouble::Connection), later));
+        let again = later + OPEN_FOR;
+        assert_eq!(breaker.blocked(again), [""; 0], "the try was the leaf's");
+        drop(breaker.heard("acme", Some(Trouble::Credential), later));
+        for _ in 0..CONNECTIONS {
+            drop(breaker.heard("", Some(Trouble::Connection), now));
+        }
+        assert!(breaker.admit("acme", later, OPEN_FOR).is_err());
+        assert_eq!(breaker.admit("", later, OPEN_FOR), Ok(()));
+        assert!(breaker.admit("", later, OPEN_FOR).is_err());
+        breaker.not_heard("", later);
+        assert_eq!(breaker.admit("", later, OPEN_FOR), Ok(()));
     }
 
     #[test]

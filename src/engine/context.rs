@@ -17,7 +17,7 @@ use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
 use super::{
-    asleep::Asleep, begun::Begun, entry::Entry, held::Held, lanes::Lanes, lease::Lease,
+    asleep::Asleep, begun::Begun, entry::Entry, held::Held, lane::Lane, lanes::Lanes, lease::Lease,
     recorder::Recording, said::Said,
 };
 use crate::{
@@ -282,6 +282,18 @@ impl Context {
     /// How many notifications of work have come since this was last asked.
     pub(crate) fn told_of_work(&self) -> usize {
         self.hints.swap(0, Ordering::Relaxed)
+    }
+
+    /// What a leaf refused, or did not answer, may be well now.
+    pub(crate) fn close_breaker(&self, lane: &Lane, why: &str) {
+        if lane.close_breaker() {
+            self.observer.emit(Observation::Breaker {
+                leaf: &lane.name,
+                open: false,
+                why,
+            });
+            self.nudges.work.give();
+        }
     }
 
     /// A claim of this instance may turn up that it does not hold.

@@ -9,11 +9,7 @@ use super::{
     driver::{self, More, Pass},
     lane::Lane,
 };
-use crate::{
-    observe::{Observation, Refused},
-    shutdown::Tasks,
-    store::StoreError,
-};
+use crate::{observe::Refused, shutdown::Tasks, store::StoreError};
 
 const INTERVAL: Duration = Duration::from_secs(4);
 
@@ -100,14 +96,7 @@ impl Credentials {
 /// What a leaf refused before may do now.
 fn changed(context: &Shared, lane: &Arc<Lane>, what: &str) {
     tracing::info!(call.leaf = lane.name, "leaf {}: {what}", lane.name);
-    if lane.close_breaker() {
-        let why = format!("its {what}");
-        context.observer.emit(Observation::Breaker {
-            leaf: &lane.name,
-            open: false,
-            why: &why,
-        });
-    }
+    context.close_breaker(lane, &format!("its {what}"));
     context.nudges.members.give();
     context.nudges.work.give();
 }

@@ -60,7 +60,10 @@ impl Entry {
     ) -> Self {
         let (status, error, excerpt) = match evidence {
             Evidence::NotSent(
-                NotSent::Unsendable(error) | NotSent::Unconnected(error) | NotSent::Refused(error),
+                NotSent::Unsendable(error)
+                | NotSent::Unconnected(error)
+                | NotSent::OutOfTime(error)
+                | NotSent::Refused(error),
             ) => (None, Some(error), None),
             Evidence::NotSent(NotSent::LeaseOver) => {
                 (None, Some("the instance's lease was over".to_owned()), None)

@@ -296,17 +296,16 @@ impl Lane {
         state.places.probe_waits()
     }
 
-    /// So many of the wanted calls were claimed, and so many of these as the oldest. See [`Ageing::claimed`].
+    /// So many of the wanted calls were claimed, and so many of these as the oldest.
     pub(crate) fn claimed(&self, want: &Want, calls: u32, aged: u32, none_left: bool) {
         self.backlog.store(calls >= want.slots, Ordering::SeqCst);
         let mut state = self.state();
         if self.settings().leaf.rate.is_some() {
             state.bucket.take(calls);
         }
+        let none_left = none_left && aged < want.aged;
         let places = state.places.limit();
-        state
-            .ageing
-            .claimed(calls, aged, none_left && aged < want.aged, places);
+        state.ageing.claimed(calls, aged, none_left, places);
     }
 
     pub(crate) fn has_backlog(&self) -> bool {
@@ -330,6 +329,11 @@ impl Lane {
         self.state()
             .breaker
             .heard(credential, trouble, Instant::now())
+    }
+
+    /// See [`Breaker::not_heard`].
+    pub(crate) fn not_heard(&self, credential: &str) {
+        self.state().breaker.not_heard(credential, Instant::now());
     }
 
     /// See [`Breaker::close`].

@@ -14,7 +14,6 @@ use super::{
     driver::{self, More, Pass},
 };
 use crate::{
-    observe::Observation,
     shutdown::Tasks,
     store::{StoreError, look::Seen},
 };
@@ -91,14 +90,8 @@ impl Lookout {
             if before.get(leaf).is_some_and(|before| before >= at) {
                 continue;
             }
-            if let Some(lane) = context.lanes.get(leaf).filter(|lane| lane.close_breaker()) {
-                let (leaf, why) = (lane.name.as_str(), "a person resumed it");
-                context.observer.emit(Observation::Breaker {
-                    leaf,
-                    open: false,
-                    why,
-                });
-                context.nudges.work.give();
+            if let Some(lane) = context.lanes.get(leaf) {
+                context.close_breaker(&lane, "a person resumed it");
             }
         }
         *before = resumed;

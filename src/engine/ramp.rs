@@ -70,7 +70,9 @@ impl Fares {
             },
             Evidence::Unanswered(_)
             | Evidence::NotSent(NotSent::Unconnected(_) | NotSent::Refused(_)) => Self::Ill,
-            Evidence::NotSent(NotSent::LeaseOver | NotSent::Unsendable(_)) => Self::Unknown,
+            Evidence::NotSent(
+                NotSent::LeaseOver | NotSent::OutOfTime(_) | NotSent::Unsendable(_),
+            ) => Self::Unknown,
         }
     }
 }

@@ -63,9 +63,10 @@ pub(crate) async fn read(
         body.extend_from_slice(&chunk[..chunk.len().min(room)]);
     }
     let truncated = no_room || body.len() > bytes_max;
+    let is_cut = no_room || body.len() > read_max;
     let mut bytes = secrets.redact_body(body.freeze());
-    // The cut may have gone through a secret here, too.
-    let keep = if no_room {
+    // The cut may have gone through a secret; and what was redacted before it may have brought that nearer.
+    let keep = if is_cut {
         bytes.len().saturating_sub(secrets.longest())
     } else {
         bytes_max

@@ -6,7 +6,10 @@
 use base64::{Engine as _, prelude::BASE64_STANDARD};
 use bytes::Bytes;
 use secrecy::{ExposeSecret as _, SecretString};
-use serde::de::IgnoredAny;
+use serde::{
+    Deserializer as _,
+    de::{IgnoredAny, Visitor},
+};
 
 use crate::config::{Auth, Proofs};
 
@@ -19,6 +22,9 @@ pub(crate) struct Secrets {
     /// Longest first, so that a secret is cut before a part of it is.
     texts: Vec<String>,
 }
+
+/// A string of JSON may write each of its bytes as `\u00XX`.
+const ESCAPED: usize = 6;
 
 impl std::fmt::Debug for Secrets {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -55,9 +61,9 @@ impl Secrets {
         Self { texts }
     }
 
-    /// Bytes of the longest one.
+    /// Bytes of the longest one, however it is written.
     pub(crate) fn longest(&self) -> usize {
-        self.texts.first().map_or(0, String::len)
+        self.texts.first().map_or(0, |text| text.len() * ESCAPED)
     }
 
     /// A text without them.
@@ -78,9 +84,10 @@ impl Secrets {
             return body;
         }
         if serde_json::from_slice::<IgnoredAny>(&body).is_err() {
-            return self.redact_bytes(&body).into();
+            // It may be JSON all the same, but for its end.
+            return self.redact_bytes(&self.redact_tokens(&body, false)).into();
         }
-        let redacted = self.redact_json(&body);
+        let redacted = self.redact_tokens(&body, true);
         if self.occur_in(&redacted) || serde_json::from_slice::<IgnoredAny>(&redacted).is_err() {
             // A secret that reaches over several JSON tokens; nothing of such a body is safe to keep.
             return Bytes::from_static(b"\"[redacted]\"");
@@ -109,16 +116,16 @@ impl Secrets {
         redacted
     }
 
-    /// Token by token: a string keeps its quotes, a number that holds a secret becomes a string, all else is
+    /// Token by token: a string keeps its quotes, a number of JSON that holds a secret becomes a string, all else is
     /// copied as it is.
-    fn redact_json(&self, mut rest: &[u8]) -> Vec<u8> {
+    fn redact_tokens(&self, mut rest: &[u8], is_json: bool) -> Vec<u8> {
         let mut redacted = Vec::with_capacity(rest.len());
         while let Some(&first) = rest.first() {
             let (token, after) = rest.split_at(token_bytes(rest));
             rest = after;
             match first {
                 b'"' => redacted.extend(self.redact_json_string(token)),
-                b'-' | b'0'..=b'9' if self.occur_in(token) => {
+                b'-' | b'0'..=b'9' if is_json && self.occur_in(token) => {
                     redacted.extend_from_slice(b"\"[redacted]\"");
                 }
                 _ => redacted.extend_from_slice(token),
@@ -128,16 +135,45 @@ impl Secrets {
     }
 
     fn redact_json_string(&self, token: &[u8]) -> Vec<u8> {
-        // A lone surrogate is JSON and no text.
-        let Ok(text) = serde_json::from_slice::<String>(token) else {
+        let Some(text) = text_of(token) else {
             return self.redact_bytes(token);
         };
-        if !self.occur_in(text.as_bytes()) {
+        if !self.occur_in(&text) {
             return token.to_vec();
         }
+        let text = String::from_utf8_lossy(&text).into_owned();
         let text = serde_json::Value::String(self.redact_text(text));
         text.to_string().into_bytes()
     }
+}
+
+/// What a string of JSON says, also one whose end was cut off. As bytes: a lone surrogate is JSON and no text.
+fn text_of(token: &[u8]) -> Option<Vec<u8>> {
+    struct Text;
+    impl Visitor<'_> for Text {
+        type Value = Vec<u8>;
+
+        fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+            f.write_str("a string")
+        }
+
+        fn visit_bytes<E>(self, bytes: &[u8]) -> Result<Vec<u8>, E> {
+            Ok(bytes.to_vec())
+        }
+    }
+    let parsed = |token: &[u8]| {
+        let mut parser = serde_json::Deserializer::from_slice(token);
+        let text = parser.deserialize_bytes(Text).ok()?;
+        parser.end().ok().map(|()| text)
+    };
+    // A cut may leave a part of an escape: of a pair of surrogates all but one byte.
+    parsed(token).or_else(|| {
+        (0..(2 * ESCAPED).min(token.len())).find_map(|less| {
+            let mut closed = token[..token.len() - less].to_vec();
+            closed.push(b'"');
+            parsed(&closed)
+        })
+    })
 }
 
 /// `user:password` is sent as Base64 (RFC 7617), and is as secret in either form.
@@ -156,17 +192,22 @@ fn other_forms(text: &str) -> Vec<String> {
     let quoted = serde_json::Value::from(text).to_string();
     let json = quoted[1..quoted.len() - 1].to_owned();
     let slashed = json.replace('/', "\\/");
-    let mut percent = String::new();
+    let (mut upper, mut lower) = (String::new(), String::new());
     for byte in text.bytes() {
         match byte {
             b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~' => {
-                percent.push(char::from(byte));
+                upper.push(char::from(byte));
+                lower.push(char::from(byte));
             }
-            _ => percent += &format!("%{byte:02X}"),
+            _ => {
+                upper += &format!("%{byte:02X}");
+                lower += &format!("%{byte:02x}");
+            }
         }
     }
-    let mut forms = vec![json, slashed, percent];
+    let mut forms = vec![json, slashed, upper, lower];
     forms.retain(|form| form != text);
+    forms.dedup();
     forms
 }
 
@@ -234,6 +275,34 @@ mod tests {
             (
                 "no JSON: s3cr/t==s3cr/t==.",
                 "no JSON: [redacted][redacted].",
+            ),
+        ] {
+            assert_eq!(secrets.redact_body(body.into()), kept, "{body}");
+        }
+    }
+
+    #[test]
+    fn an_escaped_secret_is_found_in_json_that_is_cut_or_no_text() {
+        let secrets = secrets(&Auth::Bearer("s3cr+t/==".into()));
+        for (body, kept) in [
+            (
+                r#"{"a":"is s3cr\u002Bt\/==","b":"c"#,
+                r#"{"a":"is [redacted]","b":"c"#,
+            ),
+            (
+                r#"{"a":"is s3cr\u002bt/=\u003d and \ud83"#,
+                r#"{"a":"is [redacted] and ""#,
+            ),
+            (
+                r#"["\ud800 s3cr\u002Bt/=="]"#,
+                "[\"\u{fffd}\u{fffd}\u{fffd} [redacted]\"]",
+            ),
+            (r#"{"a":"is s3cr\u002"#, r#"{"a":"is s3cr\u002"#),
+            ("q=s3cr%2bt%2f%3d%3d&r", "q=[redacted]&r"),
+            ("q=s3cr%2Bt%2F%3D%3D&r", "q=[redacted]&r"),
+            (
+                r#"<p class="x">s3cr+t/==</p>"#,
+                r#"<p class="x">[redacted]</p>"#,
             ),
         ] {
             assert_eq!(secrets.redact_body(body.into()), kept, "{body}");

@@ -82,9 +82,14 @@ pub(crate) async fn attempt(
             None,
         ),
         Ended::OutOfTime if progress.certainly_unwritten() => {
-            Evidence::NotSent(NotSent::Unconnected(format!(
-                "no connection within the {timeout:?} of the request"
-            )))
+            let text = format!("no connection within the {timeout:?} of the request");
+            let usual = client.leaf.connect_timeout.min(client.leaf.timeout);
+            Evidence::NotSent(if timeout < usual / 2 {
+                // A row's own limit, or what waiting has left: another call may well find the leaf.
+                NotSent::OutOfTime(text)
+            } else {
+                NotSent::Unconnected(text)
+            })
         }
         Ended::OutOfTime => unanswered(format!("no answer within {timeout:?}"), None),
         Ended::Failed(error) => failed(error, &progress, &secrets, &client.leaf),

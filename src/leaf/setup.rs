@@ -26,6 +26,8 @@ const HTTP2_PING_EVERY: Duration = Duration::from_secs(15);
 const HTTP2_PING_TIMEOUT: Duration = Duration::from_secs(10);
 /// An answer with more header lines than this is broken; the library's own 100 is too near to real ones.
 const RESPONSE_HEADERS_MAX: usize = 512;
+/// Bytes of them in HTTP/2, as HTTP/1 takes them: a longer list costs the answer, and its 16 KiB are near to real ones, too.
+const RESPONSE_HEADERS_BYTES: u32 = 384 * 1024;
 
 /// Why there is no client for a leaf. Each text names the leaf's key in the configuration.
 #[derive(Debug, thiserror::Error)]
@@ -155,6 +157,7 @@ pub(super) fn build(
         .http1_allow_spaces_after_header_name_in_responses(true)
         .http1_allow_obsolete_multiline_headers_in_responses(true)
         .http1_max_headers(RESPONSE_HEADERS_MAX)
+        .http2_max_header_list_size(RESPONSE_HEADERS_BYTES)
         .http2_keep_alive_interval(HTTP2_PING_EVERY)
         .http2_keep_alive_timeout(HTTP2_PING_TIMEOUT);
     let builder = match leaf.http2 {

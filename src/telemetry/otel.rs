@@ -251,6 +251,7 @@ impl Open {
             Evidence::Answered(answer) => (Some(answer.status), None, None),
             Evidence::Unanswered(end) => (end.status, Some(&end.error), Some("unanswered")),
             Evidence::NotSent(NotSent::Unconnected(why)) => (None, Some(why), Some("unconnected")),
+            Evidence::NotSent(NotSent::OutOfTime(why)) => (None, Some(why), Some("out_of_time")),
             Evidence::NotSent(NotSent::Refused(why)) => (None, Some(why), Some("refused")),
             Evidence::NotSent(NotSent::Unsendable(why)) => (None, Some(why), Some("unsendable")),
             Evidence::NotSent(NotSent::LeaseOver) => (None, None, Some("lease_over")),

@@ -44,6 +44,29 @@ fn neither_debug_nor_the_dump_shows_a_secret() {
 }
 
 #[test]
+fn a_url_that_is_refused_is_not_shown_where_it_can_hold_a_secret() {
+    for url in [
+        "bob:hunter2@proxy.example:3128",
+        "http://bob:hunter2@proxy.example",
+        "ftp://bob:hunter2@proxy.example",
+        "//bob:hunter2@proxy.example",
+        "https://x/y?api_key=hunter2",
+        "x?api_key=hunter2",
+        "ftp://x#hunter2",
+        "https://x#hunter2",
+    ] {
+        for lines in [
+            format!("base_url = {url:?}"),
+            format!("base_url = \"https://x\"\nproxy = {url:?}"),
+        ] {
+            let said = parse_with(&format!("[leaf.a]\n{lines}"), &[]).unwrap_err();
+            let said = format!("{said:#?} {said}");
+            assert!(!said.contains("hunter2"), "{url}: {said}");
+        }
+    }
+}
+
+#[test]
 fn a_secret_that_can_not_be_used_is_named_and_not_shown() {
     let folder = Folder::new("unusable");
     let empty = folder.write("empty", "\n");

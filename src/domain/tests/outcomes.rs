@@ -128,6 +128,7 @@ fn without_an_answer_nothing_but_the_proof_of_not_sent_is_no_doubt() {
                 NotSent::Unconnected(text()),
                 retry(false, None, Some(Trouble::Connection)),
             ),
+            (NotSent::OutOfTime(text()), retry(false, None, None)),
             (NotSent::Refused(text()), retry(false, None, None)),
             (NotSent::LeaseOver, retry(false, None, None)),
         ] {

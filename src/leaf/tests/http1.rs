@@ -328,7 +328,9 @@ async fn whatever_moment_ends_an_attempt_what_is_said_is_true() {
         match word.as_str() {
             "answered 200 ok" => assert_eq!(times, 1, "{body}"),
             "unanswered" | "unanswered 200" => assert!(times <= 1, "{body} was seen {times} times"),
-            "unconnected" | "lease over" => assert_eq!(times, 0, "{body} is said to be {word}"),
+            "unconnected" | "out of time" | "lease over" => {
+                assert_eq!(times, 0, "{body} is said to be {word}")
+            }
             other => panic!("{other}"),
         }
     }

@@ -53,6 +53,31 @@ async fn an_answer_is_answered() {
 }
 
 #[tokio::test]
+async fn an_answer_with_many_headers_is_answered() {
+    // `:status: 204`, then 40 of a thousand bytes (RFC 7541 sections 6.1 and 6.2.2).
+    let mut block = b"\x89".to_vec();
+    for _ in 0..40 {
+        block.extend_from_slice(b"\0\x01x\x7f\xe9\x06");
+        block.extend_from_slice(&[b'v'; 1000]);
+    }
+    // HEADERS that end the stream, and CONTINUATION of which the last ends them (RFC 9113 sections 6.2 and 6.10).
+    let mut frames = Vec::new();
+    let parts = block.chunks(16_000);
+    let last = parts.len() - 1;
+    for (number, part) in parts.enumerate() {
+        let [_, length @ ..] = u32::try_from(part.len()).unwrap().to_be_bytes();
+        frames.extend_from_slice(&length);
+        frames.push(if number == 0 { 0x01 } else { 0x09 });
+        frames.push(u8::from(number == 0) | if number == last { 0x04 } else { 0 });
+        frames.extend_from_slice(&1_u32.to_be_bytes());
+        frames.extend_from_slice(part);
+    }
+    let frames: &'static [u8] = Box::leak(frames.into_boxed_slice());
+    let script = [Write(HELLO), ReadHttp2, Write(frames), Hang];
+    check(&post("{}"), &script, "answered 204").await;
+}
+
+#[tokio::test]
 async fn a_refused_stream_is_refused_and_not_retried() {
     let script = &[Write(HELLO), ReadHttp2, Write(RST_REFUSED), Hang];
     check(&post("{}"), script, "refused").await;

@@ -17,9 +17,22 @@ async fn send_within(client: &LeafClient, request: &Request, limit: Duration) ->
 #[tokio::test]
 async fn the_total_time_limit_while_connecting_is_unconnected() {
     let (address, _full) = receiver::black_hole().await;
-    let client = client(&format!("http://{address}"));
-    let evidence = send_within(&client, &post("{}"), SHORT).await;
+    let client = LeafClient::new(&Leaf {
+        timeout: SHORT,
+        ..leaf(&format!("http://{address}"))
+    });
+    let evidence = send_within(&client.unwrap(), &post("{}"), SHORT).await;
     assert_eq!(word(&evidence), "unconnected", "{evidence:?}");
+}
+
+#[tokio::test]
+async fn a_time_limit_far_below_the_leaf_s_says_nothing_of_the_leaf() {
+    let (address, _full) = receiver::black_hole().await;
+    let client = client(&format!("http://{address}"));
+    for limit in [Duration::ZERO, Duration::from_millis(5)] {
+        let evidence = send_within(&client, &post("{}"), limit).await;
+        assert_eq!(word(&evidence), "out of time", "{evidence:?}");
+    }
 }
 
 #[tokio::test]

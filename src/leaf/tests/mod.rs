@@ -118,6 +118,7 @@ fn word(evidence: &Evidence) -> String {
     match evidence {
         Evidence::NotSent(NotSent::Unsendable(_)) => "unsendable".into(),
         Evidence::NotSent(NotSent::Unconnected(_)) => "unconnected".into(),
+        Evidence::NotSent(NotSent::OutOfTime(_)) => "out of time".into(),
         Evidence::NotSent(NotSent::Refused(_)) => "refused".into(),
         Evidence::NotSent(NotSent::LeaseOver) => "lease over".into(),
         Evidence::Unanswered(seen) => match seen.status {

@@ -230,6 +230,29 @@ async fn a_secret_that_the_leaf_echoes_is_not_kept() {
 }
 
 #[tokio::test]
+async fn secrets_before_the_cut_of_a_body_bring_none_near_that_is_cut_through() {
+    let secret = "s3cret-of-more-than-ten-bytes";
+    let echo = format!(
+        "HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n{}",
+        secret.len() * 40,
+        secret.repeat(40)
+    );
+    let echo: &'static [u8] = Box::leak(echo.into_bytes().into_boxed_slice());
+    for max_response_bytes in 1..400 {
+        let receiver = Receiver::start(&[&[Read, Write(echo)]]).await;
+        let client = LeafClient::new(&Leaf {
+            max_response_bytes,
+            ..leaf(&receiver.url())
+        });
+        let auth = Auth::Bearer(secret.into());
+        let answer = answer(send_with(&client.unwrap(), &post("{}"), &auth).await);
+        let text = String::from_utf8(answer.body.to_vec()).unwrap();
+        assert!(!text.contains("s3c"), "{max_response_bytes}: {text}");
+        assert!(answer.truncated);
+    }
+}
+
+#[tokio::test]
 async fn a_secret_at_the_cut_of_a_body_is_not_kept_in_part() {
     let echo =
         b"HTTP/1.1 200 OK\r\nContent-Length: 40\r\n\r\n12345678-s3cret-more-and-more-and-more-a";
