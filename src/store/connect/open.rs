@@ -5,15 +5,13 @@
 //! and says nothing must not keep those behind it from being tried. So none takes more than its part of what is left of the
 //! time for all.
 
-use std::{
-    error::Error as _,
-    fmt,
-    net::IpAddr,
-    time::{Duration, Instant},
-};
+use std::{error::Error as _, fmt, net::IpAddr, time::Duration};
 
 use rustls::{AlertDescription, CertificateError};
-use tokio::{net::lookup_host, time::timeout};
+use tokio::{
+    net::lookup_host,
+    time::{Instant, timeout},
+};
 use tokio_postgres::{
     Client, Config, Connection, Socket,
     config::{SslMode, SslNegotiation},
