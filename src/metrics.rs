@@ -3,13 +3,15 @@
 //! Two kinds: what this process did (counters and histograms, moved only by [`crate::observe`]) and what
 //! the tables hold (gauges, set only by [`Metrics::set_counts`] and its siblings at a scrape). Labels come from
 //! the configuration and from fixed lists, never from rows: calls for leaves that are not configured here
-//! count under `(unknown)`. Known label values are touched at start, so that an alert has a zero to look at.
+//! count under `(unknown)`, and a leaf's gauges go with it. Known label values are touched at start, so that an alert has a zero to look at.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 
 use prometheus::{
     GaugeVec, Histogram, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGauge,
-    IntGaugeVec, Opts, Registry, process_collector::ProcessCollector,
+    IntGaugeVec, Opts, Registry,
+    core::{Collector, MetricVec, MetricVecBuilder},
+    process_collector::ProcessCollector,
 };
 
 use crate::store::{
@@ -53,7 +55,7 @@ const STUCK_BATCHES: &[&str] = &[
 ];
 
 /// A kind of series that can be made of a name, a help text, labels and buckets.
-trait Series: prometheus::core::Collector + Clone + Sized + 'static {
+trait Series: Collector + Clone + Sized + 'static {
     fn make(name: &str, help: &str, labels: &[&str], buckets: &[f64]) -> prometheus::Result<Self>;
 }
 
@@ -313,6 +315,25 @@ impl Metrics {
         }
     }
 
+    /// Takes away the gauges of leaves that are not known any more: nobody would set them again, and an alert on one would
+    /// not end. What was counted stays.
+    pub fn forget_gone(&self, known: &[String]) {
+        for gauges in [
+            &self.calls,
+            &self.pending_calls,
+            &self.stuck_calls,
+            &self.paused,
+            &self.in_flight,
+            &self.concurrency_limit,
+            &self.breaker_open,
+        ] {
+            forget_gone(gauges, known);
+        }
+        for gauges in [&self.oldest_due_age_seconds, &self.oldest_doubt_age_seconds] {
+            forget_gone(gauges, known);
+        }
+    }
+
     /// How long attempts took: for each bound of [`SECONDS`], how many took no longer; and how many there were.
     pub(crate) fn durations(&self, leaf: &str) -> (Vec<(f64, u64)>, u64) {
         let histogram = self.call_duration_seconds.with_label_values(&[leaf]);
@@ -335,6 +356,25 @@ impl Metrics {
 impl Default for Metrics {
     fn default() -> Self {
         Self::new()
+    }
+}
+
+fn forget_gone<B: MetricVecBuilder>(gauges: &MetricVec<B>, known: &[String]) {
+    for family in gauges.collect() {
+        for gauge in family.get_metric() {
+            let labels: HashMap<&str, &str> = gauge
+                .get_label()
+                .iter()
+                .map(|label| (label.name(), label.value()))
+                .collect();
+            let stays = labels
+                .get("leaf")
+                .is_none_or(|leaf| *leaf == UNKNOWN || known.iter().any(|name| name == leaf));
+            if !stays {
+                // An error means that another scrape was quicker.
+                drop(gauges.remove(&labels));
+            }
+        }
     }
 }
 

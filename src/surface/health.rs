@@ -68,6 +68,7 @@ async fn metrics(State(surface): State<Surface>) -> Response {
             .with_label_values(&leaf)
             .set(i64::from(lane.breaker_is_open()));
     }
+    metrics.forget_gone(&context.lanes.names());
     let content_type = [(
         header::CONTENT_TYPE,
         "text/plain; version=0.0.4; charset=utf-8",
@@ -76,9 +77,9 @@ async fn metrics(State(surface): State<Surface>) -> Response {
 }
 
 async fn gather(surface: &Surface) -> Result<(), StoreError> {
+    let tables = surface.tables().await?;
     let known = surface.context.lanes.names();
     let metrics = surface.context.observer.metrics();
-    let tables = surface.tables().await?;
     metrics.set_counts(&known, &tables.counts);
     metrics.set_overview(&known, &tables.overview);
     Ok(())

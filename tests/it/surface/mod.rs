@@ -4,6 +4,7 @@ mod stuck;
 
 use std::{collections::BTreeSet, time::Duration};
 
+use rustix::process::Signal;
 use serde_json::json;
 
 use crate::harness::{
@@ -224,6 +225,49 @@ async fn no_row_adds_a_series() {
     .await;
     let stuck = [UNKNOWN, "reason=\"leaf_unknown\""];
     until_metric(&sidecar, "leafhopper_stuck_calls", &stuck, 500.0).await;
+}
+
+#[tokio::test]
+async fn gauges_of_a_leaf_that_a_reload_takes_away_go_with_it_and_come_back_with_it() {
+    let bed = Bed::new().await;
+    let config = bed.config("");
+    let both = config.clone().leaf("going", &bed.leaf.url(), "");
+    let sidecar = both.start().await;
+    bed.app
+        .execute("UPDATE leafhopper.leaf_control SET paused = true WHERE leaf = 'going'")
+        .await;
+    bed.app.insert(call("going")).await;
+    let going = "leaf=\"going\"";
+    let waits = [going, "reason=\"leaf_paused\""];
+    until_metric(&sidecar, "leafhopper_pending_calls", &waits, 1.0).await;
+    until_metric(&sidecar, "leafhopper_paused", &[going], 1.0).await;
+    let of_it = async || {
+        let mut all = series(&sidecar).await;
+        all.retain(|series| series.contains(going));
+        all
+    };
+    let before = of_it().await;
+
+    sidecar.rewrite(&config);
+    sidecar.signal(Signal::HUP);
+    sidecar.until_log("the configuration was read again").await;
+    // What was counted is not taken back, and what was measured neither.
+    let counts = ["_total{", "_bucket{", "_sum{", "_count{"];
+    for series in of_it().await {
+        let is_count = counts.iter().any(|kind| series.contains(kind));
+        assert!(is_count, "{series} stands still");
+    }
+    let unknown = [UNKNOWN, "state=\"pending\""];
+    until_metric(&sidecar, "leafhopper_calls", &unknown, 1.0).await;
+
+    sidecar.rewrite(&both);
+    sidecar.signal(Signal::HUP);
+    until("it is known again", async || match of_it().await {
+        after if after == before => Ok(()),
+        after => Err(after),
+    })
+    .await;
+    until_metric(&sidecar, "leafhopper_paused", &[going], 1.0).await;
 }
 
 #[tokio::test]
