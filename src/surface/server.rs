@@ -38,7 +38,7 @@ const HEAD_BYTES_MAX: usize = 32 * 1024;
 const BODY_LIMIT: Duration = Duration::from_secs(5);
 
 /// A request's body is no longer than this: as much as is kept of a leaf's answer, for which a person may give one.
-const BODY_BYTES_MAX: usize = 1024 * 1024;
+pub(super) const BODY_BYTES_MAX: usize = 1024 * 1024;
 
 /// An answer has begun within this time: longer than any one statement may take.
 const ANSWER_LIMIT: Duration = Duration::from_secs(30);
@@ -174,12 +174,12 @@ pub(super) async fn in_time(request: Request, next: Next) -> Response {
     }
 }
 
-/// A request's whole body.
+/// A request's whole body, of at most `bytes_max`.
 ///
 /// # Errors
 /// It is too long, too slow, or broken off.
-pub(super) async fn body(body: Body) -> Result<Bytes, Problem> {
-    let read = axum::body::to_bytes(body, BODY_BYTES_MAX);
+pub(super) async fn body(body: Body, bytes_max: usize) -> Result<Bytes, Problem> {
+    let read = axum::body::to_bytes(body, bytes_max);
     match timeout(BODY_LIMIT, read).await {
         Ok(Ok(bytes)) => Ok(bytes),
         Ok(Err(error)) => Err(Problem::new(
@@ -188,9 +188,7 @@ pub(super) async fn body(body: Body) -> Result<Bytes, Problem> {
             } else {
                 StatusCode::BAD_REQUEST
             },
-            format!(
-                "the request's body can't be read (at most {BODY_BYTES_MAX} bytes are): {error}"
-            ),
+            format!("the request's body can't be read (at most {bytes_max} bytes are): {error}"),
         )),
         Err(_elapsed) => Err(Problem::new(
             StatusCode::REQUEST_TIMEOUT,

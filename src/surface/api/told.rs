@@ -38,7 +38,7 @@ impl<T: DeserializeOwned> FromRequest<Surface> for Told<T> {
         let ConnectInfo(peer) = peer.map_err(|missing| {
             Problem::new(StatusCode::INTERNAL_SERVER_ERROR, missing.to_string())
         })?;
-        let bytes = server::body(body).await?;
+        let bytes = server::body(body, server::BODY_BYTES_MAX).await?;
         let Json(said) = Json::<T>::from_bytes(&bytes).map_err(|rejection| {
             let text = rejection.body_text();
             let flaw = text

@@ -4,7 +4,7 @@
 //! What was done is said on the page that comes next; what was refused, on the page of the call or batch that it was for.
 
 use axum::{
-    extract::{FromRequest as _, Path, Request, State},
+    extract::{Path, Request, State},
     http::{StatusCode, header},
     response::{IntoResponse as _, Redirect, Response},
 };
@@ -15,6 +15,7 @@ use uuid::Uuid;
 use super::{
     batch,
     call::{self, Tried},
+    form,
     problem::{PageProblem, from_store},
     session,
     visit::{Said, Visit, local},
@@ -28,7 +29,7 @@ use crate::{
             leaves::Treatment,
         },
     },
-    surface::{Surface, problem::Problem},
+    surface::{Surface, server},
 };
 
 /// A reason is no longer than this.
@@ -87,15 +88,10 @@ pub(super) fn refuse(message: impl Into<String>, hint: &str) -> Undone {
 /// Reads a form, once it is known that whoever sends it may act.
 pub(super) async fn read<T: DeserializeOwned>(
     visit: &Visit,
-    surface: &Surface,
     request: Request,
 ) -> Result<T, PageProblem> {
-    let form = axum::Form::<T>::from_request(request, surface).await;
-    let form = form.map_err(|rejection| {
-        let problem = Problem::new(rejection.status(), rejection.body_text());
-        PageProblem::new(visit, &problem)
-    })?;
-    Ok(form.0)
+    let form = form::read(request, server::BODY_BYTES_MAX).await;
+    form.map_err(|problem| PageProblem::new(visit, &problem))
 }
 
 impl Form {
@@ -229,7 +225,7 @@ pub(super) async fn on_call(
     visit: Visit,
     request: Request,
 ) -> Result<Response, PageProblem> {
-    let form: Form = read(&visit, &surface, request).await?;
+    let form: Form = read(&visit, request).await?;
     let done = act(&surface, &visit, &id, &form).await;
     surface.forget().await;
     match done {
@@ -282,7 +278,7 @@ pub(super) async fn on_batch(
     visit: Visit,
     request: Request,
 ) -> Result<Response, PageProblem> {
-    let form: Form = read(&visit, &surface, request).await?;
+    let form: Form = read(&visit, request).await?;
     let done = async {
         let batch: Uuid = id.parse().map_err(|_no_uuid| {
             refuse(format!("there is no batch {id}"), "a batch's id is a UUID")
@@ -314,7 +310,7 @@ pub(super) async fn on_leaf(
     visit: Visit,
     request: Request,
 ) -> Result<Response, PageProblem> {
-    let form: Form = read(&visit, &surface, request).await?;
+    let form: Form = read(&visit, request).await?;
     let done = async {
         let by = form.by(&visit)?;
         let store = surface.people();
@@ -345,7 +341,7 @@ pub(super) async fn on_all(
     visit: Visit,
     request: Request,
 ) -> Result<Response, PageProblem> {
-    let form: Form = read(&visit, &surface, request).await?;
+    let form: Form = read(&visit, request).await?;
     let done = async {
         let treatment = match form.r#do.as_str() {
             "resume_all_probe" => Treatment::Probe,

@@ -112,7 +112,7 @@ pub(super) async fn on_calls(
     Query(asked): Query<Asked>,
     request: Request,
 ) -> Result<Response, PageProblem> {
-    let form: Form = read(&visit, &surface, request).await?;
+    let form: Form = read(&visit, request).await?;
     let list = asked.behind(None);
     match act(&surface, &visit, &asked, &form).await {
         Ok(Done::Counted(page)) => Ok(render::page(&visit, StatusCode::OK, "bulk.html", &*page)),

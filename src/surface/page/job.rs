@@ -181,7 +181,7 @@ pub(super) async fn on_job(
     visit: Visit,
     request: Request,
 ) -> Result<Response, PageProblem> {
-    let form: Form = read(&visit, &surface, request).await?;
+    let form: Form = read(&visit, request).await?;
     let done = async {
         let number = id
             .parse()

@@ -1,7 +1,6 @@
 //! `/login` and `/logout`.
 
 use axum::{
-    Form, RequestExt as _,
     extract::{FromRequestParts as _, Query, Request, State},
     http::{StatusCode, header},
     response::{IntoResponse as _, Redirect, Response},
@@ -10,7 +9,7 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use super::{
-    render,
+    form, render,
     session::{self, Session},
     visit::{Visit, local, problem},
 };
@@ -18,6 +17,9 @@ use crate::surface::{
     Surface,
     access::{Denied, Right},
 };
+
+/// What the login form sends is no longer than this: whoever sends it has shown nothing yet.
+const LOGIN_BYTES_MAX: usize = 8 * 1024;
 
 /// Where one wanted to go.
 #[derive(Debug, Default, Deserialize)]
@@ -71,12 +73,10 @@ pub(super) async fn open(State(surface): State<Surface>, request: Request) -> Re
     if let Err(denied) = access.check(Right::Act, &parts.headers, visit.peer, true) {
         return problem(denied.into());
     }
-    let form = Request::from_parts(parts, body)
-        .extract::<Form<Login>, _>()
-        .await;
-    let Form(login) = match form {
-        Ok(form) => form,
-        Err(rejection) => return rejection.into_response(),
+    let form = form::read(Request::from_parts(parts, body), LOGIN_BYTES_MAX).await;
+    let login: Login = match form {
+        Ok(login) => login,
+        Err(flaw) => return problem(flaw),
     };
     let to = local(&login.to);
     let again = |status, wrong: String| {

@@ -11,6 +11,7 @@ mod batch;
 mod body;
 mod bulk;
 mod call;
+mod form;
 mod job;
 mod lanes;
 mod latency;

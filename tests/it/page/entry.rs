@@ -1,10 +1,15 @@
 //! Who may look, who may act, and how one logs in (N02).
 
+use std::time::Duration;
+
 use super::visitor::{Visitor, percent};
-use crate::harness::{
-    Bed,
-    app::call,
-    sidecar::{Config, Sidecar},
+use crate::{
+    api::answers_of,
+    harness::{
+        Bed,
+        app::call,
+        sidecar::{Config, Sidecar},
+    },
 };
 
 const TOKEN: &str = "a token of the tests, long enough";
@@ -211,6 +216,51 @@ async fn who_guesses_tokens_has_to_wait() {
         429,
         "not even the right one"
     );
+}
+
+/// What an answer is waited for. The limits themselves are five seconds.
+const PATIENCE: Duration = Duration::from_secs(15);
+
+/// A form of so many bytes, none of which is sent beyond the first `sent`.
+fn form(path: &str, length: usize, sent: usize) -> String {
+    let body = format!("do=pause&token=x&name=Ada&reason={}", "x".repeat(length));
+    format!(
+        "POST {path} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/x-www-form-urlencoded\r\n\
+         Content-Length: {length}\r\n\r\n{}",
+        &body[..sent]
+    )
+}
+
+#[tokio::test]
+async fn a_form_is_read_within_the_limits_of_every_request() {
+    let bed = Bed::new().await;
+    let open = bed.sidecar("").await;
+    let closed = closed(&bed.config("")).await;
+    let (login, deed) = ("/login", "/leaves/leaf");
+    let send = async |to, path, length, sent| {
+        let answer = answers_of(to, form(path, length, sent), PATIENCE).await;
+        (path, length, answer)
+    };
+    let (a, b, c, d, e) = tokio::join!(
+        send(&closed, login, 8 * 1024, 8 * 1024),
+        send(&closed, login, 8 * 1024 + 1, 8 * 1024 + 1),
+        send(&closed, login, 100, 10),
+        send(&open, deed, 1024 * 1024 + 1, 1024 * 1024 + 1),
+        send(&open, deed, 100, 10),
+    );
+    for ((path, length, answer), status, says) in [
+        (a, 401, "That is not the token"),
+        (b, 413, "at most 8192 bytes are"),
+        (c, 408, "was not there within 5 s"),
+        (d, 413, "at most 1048576 bytes are"),
+        (e, 408, "was not there within 5 s"),
+    ] {
+        let what = format!("{length} bytes for {path}: {answer}");
+        assert!(answer.starts_with(&format!("HTTP/1.1 {status} ")), "{what}");
+        assert!(answer.contains("content-type: text/html"), "{what}");
+        assert!(answer.contains(says), "{what}");
+    }
+    nothing_was_done(&bed).await;
 }
 
 #[tokio::test]
