@@ -1,6 +1,6 @@
 //! `/metrics`, `/livez` (the loops turn) and `/readyz` (claims and records work).
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use axum::{
     Router,
@@ -46,8 +46,9 @@ async fn metrics(State(surface): State<Surface>) -> Response {
     // A database that is away must not hide what the process itself knows.
     match tokio::time::timeout(SCRAPE_LIMIT, gather(&surface)).await {
         Ok(Ok(())) => {}
-        Ok(Err(error)) => context.failed(&error),
-        // What was seen last stands until the look that goes on has ended.
+        // What was seen last stands; the failure is told where it was met.
+        Ok(Err(_failed)) => {}
+        // The look goes on, and what was seen last stands until it has ended.
         Err(_elapsed) => {}
     }
     metrics
@@ -76,7 +77,7 @@ async fn metrics(State(surface): State<Surface>) -> Response {
     (content_type, metrics.render()).into_response()
 }
 
-async fn gather(surface: &Surface) -> Result<(), StoreError> {
+async fn gather(surface: &Surface) -> Result<(), Arc<StoreError>> {
     let tables = surface.tables().await?;
     let known = surface.context.lanes.names();
     let metrics = surface.context.observer.metrics();

@@ -6,6 +6,7 @@
 mod access;
 mod api;
 mod health;
+mod looks;
 mod meant;
 mod page;
 mod problem;
@@ -24,14 +25,15 @@ use axum::{
     middleware::{self, Next},
     response::{IntoResponse as _, Response},
 };
-use tokio::{net::TcpListener, sync::oneshot};
+use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
 use self::{
     access::{Access, Right},
+    looks::Looks,
     page::Page,
     problem::Problem,
-    tables::{Looks, Tables},
+    tables::{Seen, Tables},
 };
 use crate::{
     config::Listen,
@@ -46,7 +48,7 @@ struct Surface {
     context: Arc<Context>,
     stores: Stores,
     access: Arc<Access>,
-    looks: Arc<Looks>,
+    looks: Arc<Looks<Seen>>,
     tasks: Tasks,
     page: Arc<Page>,
     show_bodies: bool,
@@ -55,17 +57,19 @@ struct Surface {
 }
 
 impl Surface {
-    /// What the tables hold, or held a moment ago. The look goes on where nobody waits for it any more, so that the next
-    /// one finds what it saw: else a backlog that takes longer to count than a scrape waits would never be counted.
-    async fn tables(&self) -> Result<Arc<Tables>, StoreError> {
-        let (answer, answered) = oneshot::channel();
-        let (looks, store) = (Arc::clone(&self.looks), self.stores.scrapes.clone());
-        self.tasks.spawn("look at the tables", async move {
-            // An error means that nobody waits for it any more.
-            drop(answer.send(looks.look(&store).await));
-        });
+    /// What the tables hold, or held a moment ago. A failure is told once, however many it keeps from an answer.
+    async fn tables(&self) -> Seen {
+        let read = || {
+            let (context, store) = (Arc::clone(&self.context), self.stores.scrapes.clone());
+            async move {
+                let read = Tables::read(&store).await;
+                let read = read.inspect_err(|error| context.failed(error));
+                read.map(Arc::new).map_err(Arc::new)
+            }
+        };
+        let seen = self.looks.look(&self.tasks, tables::good_for, read).await;
         let panicked = || StoreError::other("look at the tables", "it panicked");
-        answered.await.unwrap_or_else(|_panicked| Err(panicked()))
+        seen.unwrap_or_else(|| Err(Arc::new(panicked())))
     }
 }
 

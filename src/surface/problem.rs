@@ -1,5 +1,7 @@
 //! Errors as `application/problem+json` (RFC 9457).
 
+use std::sync::Arc;
+
 use axum::{
     Json,
     http::{HeaderValue, StatusCode, header},
@@ -88,6 +90,12 @@ impl From<Denied> for Problem {
 
 impl From<StoreError> for Problem {
     fn from(error: StoreError) -> Self {
+        Self::new(StatusCode::SERVICE_UNAVAILABLE, error.to_string())
+    }
+}
+
+impl From<Arc<StoreError>> for Problem {
+    fn from(error: Arc<StoreError>) -> Self {
         Self::new(StatusCode::SERVICE_UNAVAILABLE, error.to_string())
     }
 }

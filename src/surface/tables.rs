@@ -1,8 +1,6 @@
-//! What the tables hold, read once however many ask at the same time, and seldom where it takes long.
+//! What the tables hold, read seldom where it takes long.
 
 use std::{sync::Arc, time::Duration};
-
-use tokio::{sync::Mutex, time::Instant};
 
 use crate::store::{
     Store, StoreError,
@@ -16,6 +14,9 @@ const GOOD_FOR: u32 = 20;
 /// But for no longer than this.
 const AGE_MAX: Duration = Duration::from_secs(15);
 
+/// That the database did not answer is good for so long: who asks again and again does not have it asked each time.
+const FAILED_FOR: Duration = Duration::from_secs(1);
+
 /// What the tables hold.
 #[derive(Debug)]
 pub(super) struct Tables {
@@ -25,46 +26,26 @@ pub(super) struct Tables {
     pub(super) overview: Overview,
 }
 
-/// The last look at them.
-#[derive(Debug, Default)]
-pub(super) struct Looks {
-    last: Mutex<Option<Look>>,
-}
+/// What a look at them comes to.
+pub(super) type Seen = Result<Arc<Tables>, Arc<StoreError>>;
 
-#[derive(Debug)]
-struct Look {
-    tables: Arc<Tables>,
-    good_until: Instant,
-}
-
-impl Looks {
-    /// Something was changed by hand: the next one looks anew.
-    pub(super) async fn forget(&self) {
-        *self.last.lock().await = None;
-    }
-
-    /// What the tables hold, or held a moment ago.
+impl Tables {
+    /// Reads them.
     ///
     /// # Errors
     /// The database did not answer.
-    pub(super) async fn look(&self, store: &Store) -> Result<Arc<Tables>, StoreError> {
-        let mut last = self.last.lock().await;
-        if let Some(look) = last
-            .as_ref()
-            .filter(|look| Instant::now() < look.good_until)
-        {
-            return Ok(Arc::clone(&look.tables));
-        }
-        let began = Instant::now();
-        let tables = Arc::new(Tables {
+    pub(super) async fn read(store: &Store) -> Result<Self, StoreError> {
+        Ok(Self {
             counts: store.counts().await?,
             overview: store.overview().await?,
-        });
-        let took = began.elapsed();
-        *last = Some(Look {
-            tables: Arc::clone(&tables),
-            good_until: began + took + (took * GOOD_FOR).min(AGE_MAX),
-        });
-        Ok(tables)
+        })
+    }
+}
+
+/// For how long it is good.
+pub(super) fn good_for(seen: &Seen, took: Duration) -> Duration {
+    match seen {
+        Ok(_) => (took * GOOD_FOR).min(AGE_MAX),
+        Err(_) => FAILED_FOR,
     }
 }

@@ -52,7 +52,7 @@ impl Surface {
 
     /// Something was changed by hand: what was read before is not shown any more.
     async fn forget(&self) {
-        self.looks.forget().await;
+        self.looks.forget();
         self.page.watched.forget().await;
     }
 }

@@ -114,7 +114,7 @@ pub(super) fn stuck(counts: &[Count]) -> Vec<&Count> {
     stuck
 }
 
-async fn read(surface: &Surface) -> Result<Seen, StoreError> {
+async fn read(surface: &Surface) -> Result<Seen, Arc<StoreError>> {
     let store = surface.people();
     let tables = surface.tables().await?;
     let batches = store.stuck_batches(BATCHES).await?;

@@ -1,5 +1,6 @@
 //! What is seen from outside: metrics, health, notifications, and how quiet an idle sidecar is.
 
+mod looks;
 mod stuck;
 
 use std::{collections::BTreeSet, time::Duration};
