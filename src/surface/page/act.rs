@@ -227,7 +227,7 @@ pub(super) async fn on_call(
 ) -> Result<Response, PageProblem> {
     let form: Form = read(&visit, request).await?;
     let done = act(&surface, &visit, &id, &form).await;
-    surface.forget().await;
+    surface.forget();
     match done {
         Ok(text) => Ok(form.done(&visit, &format!("/calls/{id}"), text)),
         Err(Undone::Store(error)) => Err(from_store(&visit, error)),
@@ -292,7 +292,7 @@ pub(super) async fn on_batch(
         Ok(format!("The batch is {state}."))
     };
     let done: Result<String, Undone> = done.await;
-    surface.forget().await;
+    surface.forget();
     match done {
         Ok(text) => Ok(form.done(&visit, &format!("/batches/{id}"), text)),
         Err(Undone::Store(error)) => Err(from_store(&visit, error)),
@@ -332,7 +332,7 @@ pub(super) async fn on_leaf(
         }
     };
     let done: Result<String, Undone> = done.await;
-    overview_after(&surface, &visit, &form, done).await
+    overview_after(&surface, &visit, &form, done)
 }
 
 /// `POST /`
@@ -365,17 +365,17 @@ pub(super) async fn on_all(
         Ok(format!("Sending goes on; {moved} calls were moved."))
     };
     let done: Result<String, Undone> = done.await;
-    overview_after(&surface, &visit, &form, done).await
+    overview_after(&surface, &visit, &form, done)
 }
 
 /// The overview says what came of it, either way.
-async fn overview_after(
+fn overview_after(
     surface: &Surface,
     visit: &Visit,
     form: &Form,
     done: Result<String, Undone>,
 ) -> Result<Response, PageProblem> {
-    surface.forget().await;
+    surface.forget();
     let said = match done {
         Ok(text) => Said {
             done: true,

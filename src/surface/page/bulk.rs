@@ -201,6 +201,6 @@ async fn begin(
     };
     let job = surface.people().begin_job(by, &job).await?;
     surface.context.nudges.jobs.give();
-    surface.forget().await;
+    surface.forget();
     Ok(Done::Begun(job.id))
 }

@@ -196,7 +196,7 @@ pub(super) async fn on_job(
     };
     let here = format!("/jobs/{id}");
     let done = done.await;
-    surface.forget().await;
+    surface.forget();
     match done {
         Ok(()) => Ok(form.done(&visit, &here, format!("Job {id} is ended."))),
         Err(Undone::Store(error)) => Err(from_store(&visit, error)),

@@ -51,9 +51,9 @@ impl Surface {
     }
 
     /// Something was changed by hand: what was read before is not shown any more.
-    async fn forget(&self) {
+    fn forget(&self) {
         self.looks.forget();
-        self.page.watched.forget().await;
+        self.page.watched.forget();
     }
 }
 

@@ -1,8 +1,6 @@
-//! What the overview shows, read once however many look at the same time, and seldom where reading takes long.
+//! What the overview shows, read seldom where reading takes long.
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
-
-use tokio::{sync::Mutex, time::Instant};
 
 use super::latency::Latencies;
 use crate::{
@@ -17,7 +15,7 @@ use crate::{
         },
         stats::Count,
     },
-    surface::{Surface, tables::Tables},
+    surface::{Surface, looks::Looks, tables::Tables},
 };
 
 /// Groups of stuck calls that are shown, those with the oldest calls first.
@@ -64,44 +62,38 @@ pub(super) struct Seen {
 /// The last look, and what is needed for the next.
 #[derive(Debug, Default)]
 pub(super) struct Watched {
-    last: Mutex<Option<Look>>,
+    looks: Looks<Result<Arc<Seen>, String>>,
     pub(super) latencies: Latencies,
-}
-
-#[derive(Debug, Clone)]
-struct Look {
-    seen: Result<Arc<Seen>, String>,
-    good_until: Instant,
 }
 
 impl Watched {
     /// What there is to see, or why the database does not say.
     pub(super) async fn look(&self, surface: &Surface) -> Result<Arc<Seen>, String> {
-        let mut last = self.last.lock().await;
-        if let Some(look) = last
-            .as_ref()
-            .filter(|look| Instant::now() < look.good_until)
-        {
-            return look.seen.clone();
-        }
-        let began = Instant::now();
-        let seen = match tokio::time::timeout(PATIENCE, read(surface)).await {
-            Ok(Ok(seen)) => Ok(Arc::new(seen)),
-            Ok(Err(error)) => Err(error.to_string()),
-            Err(_elapsed) => Err(format!("no reply within {} s", PATIENCE.as_secs())),
+        let read = || {
+            let surface = surface.clone();
+            async move {
+                match tokio::time::timeout(PATIENCE, read(&surface)).await {
+                    Ok(Ok(seen)) => Ok(Arc::new(seen)),
+                    Ok(Err(error)) => Err(error.to_string()),
+                    Err(_elapsed) => Err(format!("no reply within {} s", PATIENCE.as_secs())),
+                }
+            }
         };
-        let took = began.elapsed();
-        *last = Some(Look {
-            seen: seen.clone(),
-            good_until: began + took + (took * TIMES).clamp(GOOD_FOR, AGE_MAX),
-        });
-        seen
+        let seen = self
+            .looks
+            .look(&surface.tasks, |_seen, took| good_for(took), read);
+        seen.await
+            .unwrap_or_else(|| Err("the look at it panicked".to_owned()))
     }
 
     /// Something was changed by hand: the next one looks anew.
-    pub(super) async fn forget(&self) {
-        *self.last.lock().await = None;
+    pub(super) fn forget(&self) {
+        self.looks.forget();
     }
+}
+
+fn good_for(took: Duration) -> Duration {
+    (took * TIMES).clamp(GOOD_FOR, AGE_MAX)
 }
 
 /// The groups of stuck calls, those with the oldest calls first.

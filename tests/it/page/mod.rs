@@ -8,4 +8,4 @@ mod rows;
 mod scene;
 mod sights;
 mod story;
-mod visitor;
+pub(crate) mod visitor;

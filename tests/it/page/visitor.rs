@@ -7,31 +7,31 @@ use reqwest::{Method, RequestBuilder, redirect::Policy};
 use crate::harness::sidecar::Sidecar;
 
 /// Somebody with cookies of their own.
-pub(super) struct Visitor {
+pub(crate) struct Visitor {
     client: reqwest::Client,
     base: String,
-    pub(super) cookies: BTreeMap<String, String>,
+    pub(crate) cookies: BTreeMap<String, String>,
     /// On each request.
-    pub(super) headers: Vec<(&'static str, String)>,
+    pub(crate) headers: Vec<(&'static str, String)>,
 }
 
 /// An answer.
 #[derive(Debug)]
-pub(super) struct Page {
-    pub(super) status: u16,
-    pub(super) headers: reqwest::header::HeaderMap,
-    pub(super) text: String,
+pub(crate) struct Page {
+    pub(crate) status: u16,
+    pub(crate) headers: reqwest::header::HeaderMap,
+    pub(crate) text: String,
 }
 
 impl Page {
     /// A header of it, or nothing.
-    pub(super) fn header(&self, name: &str) -> &str {
+    pub(crate) fn header(&self, name: &str) -> &str {
         let value = self.headers.get(name);
         value.map_or("", |value| value.to_str().unwrap())
     }
 
     /// Panics unless all of these are in it.
-    pub(super) fn assert_has(&self, parts: &[&str]) {
+    pub(crate) fn assert_has(&self, parts: &[&str]) {
         for part in parts {
             assert!(
                 self.text.contains(part),
@@ -44,7 +44,7 @@ impl Page {
 
 impl Visitor {
     /// Somebody new.
-    pub(super) fn of(sidecar: &Sidecar) -> Self {
+    pub(crate) fn of(sidecar: &Sidecar) -> Self {
         let client = reqwest::Client::builder()
             .no_proxy()
             .redirect(Policy::none())
@@ -59,24 +59,24 @@ impl Visitor {
     }
 
     /// The same, with a header on each request.
-    pub(super) fn with(mut self, name: &'static str, value: &str) -> Self {
+    pub(crate) fn with(mut self, name: &'static str, value: &str) -> Self {
         self.headers.push((name, value.to_owned()));
         self
     }
 
-    pub(super) async fn get(&mut self, path: &str) -> Page {
+    pub(crate) async fn get(&mut self, path: &str) -> Page {
         let request = self.client.get(format!("{}{path}", self.base));
         self.send(request).await
     }
 
     /// Sends a form, as the page itself does.
-    pub(super) async fn post(&mut self, path: &str, fields: &[(&str, &str)]) -> Page {
+    pub(crate) async fn post(&mut self, path: &str, fields: &[(&str, &str)]) -> Page {
         let origin = self.base.clone();
         self.post_from(&origin, path, fields).await
     }
 
     /// Sends a form from a page of that origin.
-    pub(super) async fn post_from(
+    pub(crate) async fn post_from(
         &mut self,
         origin: &str,
         path: &str,
@@ -96,7 +96,7 @@ impl Visitor {
     }
 
     /// Goes where a redirect leads.
-    pub(super) async fn follow(&mut self, page: &Page) -> Page {
+    pub(crate) async fn follow(&mut self, page: &Page) -> Page {
         assert_eq!(page.status, 303, "{page:?}");
         let to = page.header("location").to_owned();
         self.get(&to).await
@@ -134,6 +134,6 @@ impl Visitor {
 }
 
 /// As a part of a query or a form.
-pub(super) fn percent(text: &str) -> String {
+pub(crate) fn percent(text: &str) -> String {
     text.bytes().map(|byte| format!("%{byte:02X}")).collect()
 }
