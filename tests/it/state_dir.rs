@@ -9,6 +9,7 @@ use crate::harness::{
     Bed,
     app::keyed,
     leaf::{Gate, Reply},
+    proxy::Proxy,
     sidecar::Config,
     wait::until,
 };
@@ -146,8 +147,18 @@ async fn a_living_instance_in_the_same_folder_is_left_alone() {
 
 #[tokio::test]
 async fn what_leaves_said_while_the_database_was_away_is_recorded_at_the_next_start() {
+    answers_are_kept("journal", Proxy::cut).await;
+}
+
+/// What is just being written is not known to be recorded: nobody answers, and the process does not wait for that.
+#[tokio::test]
+async fn what_leaves_said_while_the_database_was_silent_is_recorded_at_the_next_start() {
+    answers_are_kept("silent", Proxy::stall).await;
+}
+
+async fn answers_are_kept(folder: &str, fault: fn(&Proxy)) {
     let bed = Bed::new().await;
-    let folder = Folder::new("journal");
+    let folder = Folder::new(folder);
     let gate = Gate::closed();
     bed.leaf
         .always()
@@ -166,7 +177,7 @@ async fn what_leaves_said_while_the_database_was_away_is_recorded_at_the_next_st
     let yes = bed.app.insert(keyed("leaf", "yes")).await;
     let no = bed.app.insert(keyed("leaf", "no")).await;
     gate.until_arrived(2).await;
-    proxy.cut();
+    fault(&proxy);
     gate.open();
     first.until_metric(ANSWERED, &[], 2.0).await;
     assert!(!first.stop().await.success(), "something had to be left");

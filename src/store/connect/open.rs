@@ -167,7 +167,10 @@ impl Connect {
         for (at, address) in addresses.iter().enumerate() {
             let mut config = config.clone();
             config.hostaddr(*address);
-            let limit = limit.min(part_of(end, addresses.len() - at));
+            let limit = match addresses.len() - at {
+                1 => limit,
+                left => limit.min(part_of(end, left)),
+            };
             match self.open_in_time(server, &config, limit).await {
                 Ok(opened) => return Ok(opened),
                 Err(failure) => last = failure,
