@@ -5,6 +5,7 @@
 -- Repeatable:  yes
 -- $1 text[] leaves   $2 int4 at most so many of each   $3 float8[] timeout, s   $4 float8[] window, s, or NULL
 -- $5 int4 what is stored in more bytes is large, or has eight times as many
+-- $6 text[] JSON arrays of the credentials that are kept back: who has one of them would stand in others' way
 SELECT d.call_id, d.leaf, o.method, d.tries, d.attempts, d.crashes, o.max_attempts,
        coalesce(u.probe, o.probe) IS NOT NULL AS has_probe, o.compensate IS NOT NULL AS compensated,
        greatest(pg_column_size(o.body), pg_column_size(o.body_raw),
@@ -24,10 +25,11 @@ SELECT d.call_id, d.leaf, o.method, d.tries, d.attempts, d.crashes, o.max_attemp
        -- Another attempt would end while the leaf still remembers the key.
        coalesce(d.first_claimed_at + make_interval(secs => w.time_window)
                 >= clock_timestamp() + coalesce(d.timeout, make_interval(secs => w.timeout)), true) AS within_window
-  FROM unnest($1::text[], $3::float8[], $4::float8[]) AS w (leaf, timeout, time_window)
+  FROM unnest($1::text[], $3::float8[], $4::float8[], $6::text[]) AS w (leaf, timeout, time_window, blocked)
  CROSS JOIN LATERAL (
     SELECT x.* FROM leafhopper.dispatch x
      WHERE x.leaf = w.leaf AND x.state = 'in_doubt' AND x.due_at <= statement_timestamp()
+       AND NOT w.blocked::jsonb ? coalesce(x.credential, '')
        AND (NOT x.resend
             OR x.deadline <= clock_timestamp()
             OR x.first_claimed_at + make_interval(secs => w.time_window)

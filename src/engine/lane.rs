@@ -75,7 +75,7 @@ struct State {
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
 pub(crate) struct Published {
     credentials: Vec<String>,
-    blocked: Vec<String>,
+    pub(super) blocked: Vec<String>,
     breaker_open: bool,
     rate_limited: bool,
     compensates: bool,

@@ -130,6 +130,7 @@ fn scope(lane: &Lane) -> Scope {
         leaf: lane.name.clone(),
         timeout: leaf.timeout,
         window: leaf.idempotency.as_ref().map(|dialect| dialect.window),
+        blocked: lane.published().blocked,
     }
 }
 

@@ -22,6 +22,8 @@ pub struct Scope {
     pub timeout: Duration,
     /// How long it remembers an idempotency key.
     pub window: Option<Duration>,
+    /// The credentials that are kept back from it.
+    pub blocked: Vec<String>,
 }
 
 /// A call in doubt that is due.
@@ -108,6 +110,10 @@ impl Store {
             .iter()
             .map(|scope| scope.window.map(|window| window.as_secs_f64()))
             .collect();
+        let blocked: Vec<String> = scopes
+            .iter()
+            .map(|scope| serde_json::Value::from(scope.blocked.clone()).to_string())
+            .collect();
         let rows = self
             .query(
                 OPERATION,
@@ -118,6 +124,7 @@ impl Store {
                     (&timeouts, Type::FLOAT8_ARRAY),
                     (&windows, Type::FLOAT8_ARRAY),
                     (&LARGE, Type::INT4),
+                    (&blocked, Type::TEXT_ARRAY),
                 ],
             )
             .await?;

@@ -5,6 +5,7 @@ use std::time::Duration;
 use super::{PROBE, QUICK, asked_and_sent, asking, post};
 use crate::harness::{
     Bed,
+    folder::Folder,
     leaf::Gate,
     proxy::Proxy,
     sidecar::Config,
@@ -159,4 +160,36 @@ async fn a_call_that_can_t_be_ended_keeps_no_other_from_being_asked_about() {
         .await;
     bed.app.until_state(stands, "confirmed").await;
     assert_eq!(asked_and_sent(&bed, "stands"), (0, 0));
+}
+
+/// One look sees five hundred of them.
+#[tokio::test]
+async fn those_whose_credential_is_refused_keep_no_others_from_being_asked_about() {
+    let bed = Bed::new().await;
+    let folder = Folder::new();
+    folder.write("good", "good-token-1");
+    folder.write("bad", "bad-token-1");
+    bed.app
+        .execute(
+            "INSERT INTO leafhopper.outbox (leaf, key, path, credential)
+             SELECT 'leaf', 'k' || n, '/things', CASE WHEN n <= 600 THEN 'bad' ELSE 'good' END FROM generate_series(1, 601) n;
+             UPDATE leafhopper.dispatch SET state = 'in_doubt', tries = 1, attempts = 1, in_doubt_since = now(),
+                    due_at = now() - interval '1 s' * (1000 - call_id), claimed_at = now(), first_claimed_at = now(),
+                    give_up_at = now() + interval '1 h', alive_until = now()",
+        )
+        .await;
+    bed.leaf.has_already("k601");
+    bed.leaf.on("/effects").times(1).refuses(401);
+    let lines = format!(
+        "concurrency = 1\nauth = {{ bearer = {{ env = \"LEAF_TOKEN\" }} }}\ncredentials = {{ dir = {:?} }}",
+        folder.path()
+    );
+    let config = asking(&bed, &lines);
+    let sidecar = config.sidecar().environment("LEAF_TOKEN", "own-token-1");
+    let _sidecar = sidecar.start().await;
+    until("the one that can be asked about is", async || {
+        let standing = bed.app.results("leaf", "k601").await;
+        if standing.is_empty() { Err(()) } else { Ok(()) }
+    })
+    .await;
 }

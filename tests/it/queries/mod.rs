@@ -178,7 +178,7 @@ record_confirmed.sql :: '{1,2}', '{leaf1,leaf2}', '{k1,k2}', '{1,1}', '{200,200}
 record_other.sql :: INSTANCE, 'i', '{1,2}', '{1,1}', '{leaf1,leaf2}', '{k1,k2}', '{1,1}', '{retry,failed}', '{1,1}', '{1,1}', '{false,false}', '{NULL,rejected}', '{retry,failed}', '{500,404}', '{a,b}', '{c,d}', '{1,1}', '{NULL,NULL}' :: dispatch_pkey dispatch_held_key attempt_call
 record_probe.sql :: 1, 1, 'leaf1', 'k1', 'again', 1, NULL, 0, 3, 200, '{}', NULL, NULL, false, NULL, NULL, NULL, NULL, 1, 'i', 0, false, 3 :: dispatch_pkey dispatch_held_key
 expire.sql :: 10 :: dispatch_ends dispatch_pkey
-doubts.sql :: LEAVES, 500, '{30,30,30}', '{NULL,60,60}', 8192 :: dispatch_doubt outbox_pkey
+doubts.sql :: LEAVES, 500, '{30,30,30}', '{NULL,60,60}', 8192, ARRAY['[]','[]','["a"]'] :: dispatch_doubt outbox_pkey
 answer_doubts.sql :: LEAVES, 500 :: dispatch_doubt outbox_pkey result_pkey
 settle_doubts.sql :: '{3}', '{1}', '{ask}', '{NULL}', '{30}', '{false}' :: dispatch_pkey
 give_back.sql :: INSTANCE, 7, '{}', '{6}' :: dispatch_one_at_a_time
