@@ -1100,7 +1100,7 @@ CREATE VIEW leafhopper.call AS
             ( SELECT x.call_id
                    FROM (leafhopper.result x
                      JOIN leafhopper.batch b ON ((b.id = x.batch_id)))
-                  WHERE ((d.held IS NULL) AND (d.tries > 0) AND (d.due_at > now()) AND (x.leaf = o.leaf) AND (x.key = o.key) AND (x.undone_at IS NULL) AND (x.call_id <> o.id) AND (b.state = ANY (ARRAY['cancelling'::text, 'compensating'::text, 'cancelled'::text])))) AS owner) w ON (true))
+                  WHERE ((d.held IS NULL) AND (d.tries > 0) AND (d.due_at > now()) AND (x.leaf = o.leaf) AND (x.key = o.key) AND (x.undone_at IS NULL) AND (x.call_id <> o.id) AND ((b.state = ANY (ARRAY['cancelling'::text, 'compensating'::text])) OR ((b.state = 'cancelled'::text) AND (x.confirmed_at >= (b.changed_at - '00:00:10'::interval)) AND (x.confirmed_at >= (now() - '00:05:00'::interval)))))) AS owner) w ON (true))
      CROSS JOIN LATERAL ( SELECT COALESCE(w.live, w.hold) AS head,
             ((w.live IS NULL) AND (w.hold IS NOT NULL)) AS hold,
             COALESCE(w.holder, w.owner) AS holder) waits);

@@ -410,7 +410,9 @@ SELECT o.id, o.leaf, o.key, o.method, o.path, o.headers, o.body, o.body_raw, o.c
              (SELECT x.call_id FROM leafhopper.result x JOIN leafhopper.batch b ON b.id = x.batch_id
                WHERE d.held IS NULL AND d.tries > 0 AND d.due_at > now()
                  AND x.leaf = o.leaf AND x.key = o.key AND x.undone_at IS NULL AND x.call_id <> o.id
-                 AND b.state IN ('cancelling', 'compensating', 'cancelled')) AS owner) w ON true
+                 AND (b.state IN ('cancelling', 'compensating')
+                      OR b.state = 'cancelled' AND x.confirmed_at >= b.changed_at - interval '10 s'
+                                               AND x.confirmed_at >= now() - interval '5 min')) AS owner) w ON true
   CROSS JOIN LATERAL (SELECT coalesce(w.live, w.hold) AS head, w.live IS NULL AND w.hold IS NOT NULL AS hold,
                              coalesce(w.holder, w.owner) AS holder) waits;
 

@@ -6,5 +6,5 @@
 -- $1 int8[] the calls that were moved
 SELECT t.call_id, leafhopper.cancel(t.call_id, t.cancel_requested) AS state
   FROM (SELECT d.call_id, d.cancel_requested FROM leafhopper.dispatch d
-         WHERE d.call_id = ANY ($1) AND d.state = 'pending' AND d.cancel_requested IS NOT NULL
+         WHERE d.call_id = ANY ($1) AND d.state = 'pending' AND d.cancel_requested IS NOT NULL AND NOT d.suspect
          ORDER BY d.call_id OFFSET 0) t

@@ -5,7 +5,8 @@
 -- Repeatable:  yes
 -- $1 text[] leaves   $2 int4 at most so many of each   $3 float8[] timeout, s   $4 float8[] window, s, or NULL
 -- $5 int4 what is stored in more bytes is large, or has eight times as many
--- $6 text[] JSON arrays of the credentials that are kept back: who has one of them would stand in others' way
+-- $6 text[] JSON arrays of the credentials that are kept back: what has one of them is looked at beside the others, as most of
+--    it can only wait
 SELECT d.call_id, d.leaf, o.method, d.tries, d.attempts, d.crashes, o.max_attempts,
        coalesce(u.probe, o.probe) IS NOT NULL AS has_probe, o.compensate IS NOT NULL AS compensated,
        greatest(pg_column_size(o.body), pg_column_size(o.body_raw),
@@ -27,16 +28,27 @@ SELECT d.call_id, d.leaf, o.method, d.tries, d.attempts, d.crashes, o.max_attemp
                 >= clock_timestamp() + coalesce(d.timeout, make_interval(secs => w.timeout)), true) AS within_window
   FROM unnest($1::text[], $3::float8[], $4::float8[], $6::text[]) AS w (leaf, timeout, time_window, blocked)
  CROSS JOIN LATERAL (
-    SELECT x.* FROM leafhopper.dispatch x
-     WHERE x.leaf = w.leaf AND x.state = 'in_doubt' AND x.due_at <= statement_timestamp()
-       AND NOT w.blocked::jsonb ? coalesce(x.credential, '')
-       AND (NOT x.resend
-            OR x.deadline <= clock_timestamp()
-            OR x.first_claimed_at + make_interval(secs => w.time_window)
-               < clock_timestamp() + coalesce(x.timeout, make_interval(secs => w.timeout))
-            OR (x.batch_id IS NOT NULL AND x.run_when = 'ready' AND NOT x.resend_asks
-                AND NOT leafhopper.batch_is_open(x.batch_id)))
-     ORDER BY x.due_at LIMIT $2) d
+    (SELECT x.* FROM leafhopper.dispatch x
+      WHERE x.leaf = w.leaf AND x.state = 'in_doubt' AND x.due_at <= statement_timestamp()
+        AND NOT w.blocked::jsonb ? coalesce(x.credential, '')
+        AND (NOT x.resend
+             OR x.deadline <= clock_timestamp()
+             OR x.first_claimed_at + make_interval(secs => w.time_window)
+                < clock_timestamp() + coalesce(x.timeout, make_interval(secs => w.timeout))
+             OR (x.batch_id IS NOT NULL AND x.run_when = 'ready' AND NOT x.resend_asks
+                 AND NOT leafhopper.batch_is_open(x.batch_id)))
+      ORDER BY x.due_at LIMIT $2)
+     UNION ALL
+    (SELECT x.* FROM leafhopper.dispatch x
+      WHERE x.leaf = w.leaf AND x.state = 'in_doubt' AND x.due_at <= statement_timestamp()
+        AND w.blocked <> '[]' AND w.blocked::jsonb ? coalesce(x.credential, '')
+        AND (NOT x.resend
+             OR x.deadline <= clock_timestamp()
+             OR x.first_claimed_at + make_interval(secs => w.time_window)
+                < clock_timestamp() + coalesce(x.timeout, make_interval(secs => w.timeout))
+             OR (x.batch_id IS NOT NULL AND x.run_when = 'ready' AND NOT x.resend_asks
+                 AND NOT leafhopper.batch_is_open(x.batch_id)))
+      ORDER BY x.due_at LIMIT $2)) d
   JOIN leafhopper.outbox o ON o.id = d.call_id
   LEFT JOIN leafhopper.outbox u ON u.id = d.undoes
  WHERE NOT EXISTS (SELECT FROM leafhopper.origin g WHERE g.changed_at IS NOT NULL)

@@ -41,4 +41,4 @@ held_order AS (
      WHERE m.over AND m.ordering_key IS NOT NULL
     ON CONFLICT DO NOTHING
 )
-SELECT m.call_id FROM mine m
+SELECT m.call_id, m.over FROM mine m

@@ -40,7 +40,11 @@ SELECT o.id, o.key, o.method, o.path, o.headers::text, o.credential,
       SELECT r.generation, r.undone_at IS NOT NULL AS undone, r.request_hash, r.alive_until,
              (SELECT e.undone_by FROM leafhopper.effect e
                WHERE e.leaf = r.leaf AND e.key = r.key AND e.generation = r.generation AND e.call_id <> o.id
-                 AND coalesce((SELECT b.state IN ('cancelling', 'compensating', 'cancelled') FROM leafhopper.batch b
+                 AND coalesce((SELECT b.state IN ('cancelling', 'compensating')
+                                      -- Confirmed after the teardown, which goes on for it; unless nobody knew how to, then.
+                                      OR b.state = 'cancelled' AND r.confirmed_at >= b.changed_at - interval '10 s'
+                                                               AND r.confirmed_at >= now() - interval '5 min'
+                                 FROM leafhopper.batch b
                                 WHERE b.id = e.batch_id AND b.state NOT IN ('open', 'closing')),
                               EXISTS (SELECT FROM leafhopper.finished f WHERE f.batch_id = e.batch_id AND f.fails_batch))
              ) AS being_undone_by

@@ -69,8 +69,7 @@ moved AS (
                          ELSE clock_timestamp() + make_interval(secs => o.delay) END,
            resend = o.state = 'in_doubt' AND o.resend AND o.cancel_requested IS NULL,
            in_doubt_since = CASE WHEN o.state = 'pending' THEN NULL ELSE coalesce(d.in_doubt_since, clock_timestamp()) END,
-           -- Where no request was made, it says nothing of what its instances went down with.
-           crashes = CASE WHEN o.class IS NULL THEN d.crashes ELSE 0 END, probes = 0,
+           crashes = 0, probes = 0,
            -- It waits for another batch's teardown, which can be a person's affair: that is nothing to give up on.
            give_up_at = CASE WHEN o.kind <> 'wait' THEN d.give_up_at END,
            exists_said = o.kind = 'exists',

@@ -249,8 +249,12 @@ impl Heartbeat {
             .collect();
         let membership = fingerprint(&alive);
         let agreed = all_agree(&alive, &membership, &self.membership);
-        // Nor has this one a share of a leaf that it does not know any more.
-        let mut within = !context.lanes.are_leaving();
+        // Nor has this one a share of a leaf that it does not know any more, where another one has.
+        let has_another = |leaf: &String| {
+            let mut others = alive.iter().filter(|member| member.id != id);
+            others.any(|member| member.leaves.contains(leaf))
+        };
+        let mut within = !context.lanes.leaving().iter().any(has_another);
         for lane in context.lanes.all() {
             let settings = lane.settings();
             let knowing: Vec<Uuid> = alive

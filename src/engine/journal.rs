@@ -101,14 +101,16 @@ pub(crate) async fn replay(context: &Context) -> Result<(), StoreError> {
             // Another instance was faster.
             continue;
         };
-        let Some((author, entries)) = parse(&content) else {
-            tracing::error!(
-                "{} is no journal of this version; it is left as it is",
-                path.display()
-            );
+        let Some((author, kept, entries)) = parse(&content) else {
+            tracing::error!("{} is no journal; it is left as it is", path.display());
             continue;
         };
-        let kept = entries.len();
+        if entries.len() < kept {
+            tracing::error!(
+                "{} holds answers that this version can't read; they are left there",
+                path.display()
+            );
+        }
         let recorded = record(context, &author, entries).await?;
         tracing::info!(
             "{}: recorded {recorded} of {kept} answers that an earlier process kept",
@@ -134,17 +136,18 @@ fn journals(folder: &Path) -> Vec<PathBuf> {
     named.collect()
 }
 
-/// A last line that is torn says nothing that anybody could rely on: its call is in doubt. `None` where any other can't be read.
-fn parse(content: &[u8]) -> Option<(Author, Vec<Entry>)> {
+/// Whose it is, how many answers it keeps, and those of them that can be read. A last line that is torn says nothing that
+/// anybody could rely on: its call is in doubt.
+fn parse(content: &[u8]) -> Option<(Author, usize, Vec<Entry>)> {
     let mut lines: Vec<&[u8]> = content.split(|byte| *byte == b'\n').collect();
     // What follows the last line's end.
     lines.pop()?;
     let (author, lines) = lines.split_first()?;
-    let entries = lines.iter().map(|line| serde_json::from_slice(line));
-    Some((
-        serde_json::from_slice(author).ok()?,
-        entries.collect::<Result<_, _>>().ok()?,
-    ))
+    let author = serde_json::from_slice(author).ok()?;
+    let entries = lines
+        .iter()
+        .filter_map(|line| serde_json::from_slice(line).ok());
+    Some((author, lines.len(), entries.collect()))
 }
 
 /// Gives how many are recorded, or were decided by something newer; the others stay for the next start.
@@ -284,16 +287,18 @@ mod tests {
         let path = write_file(&folder, &author, &entries()).unwrap();
         assert_eq!(journals(&folder), std::slice::from_ref(&path));
         let content = fs::read(&path).unwrap();
-        let (read, found) = parse(&content).unwrap();
+        let (read, kept, found) = parse(&content).unwrap();
+        assert_eq!(kept, 2);
         assert_eq!(read, author);
         assert_eq!(format!("{found:?}"), format!("{:?}", entries()));
-        let (_, found) = parse(&content[..content.len() - 5]).unwrap();
-        assert_eq!(found.len(), 1);
+        let (_, kept, found) = parse(&content[..content.len() - 5]).unwrap();
+        assert_eq!((kept, found.len()), (1, 1));
         assert!(parse(b"").is_none());
         let text = String::from_utf8(content).unwrap();
         let newer = text.replacen("\"Confirmed\"", "\"Newer\"", 1);
         assert_ne!(text, newer);
-        assert!(parse(newer.as_bytes()).is_none(), "none behind it is lost");
+        let (_, kept, found) = parse(newer.as_bytes()).unwrap();
+        assert_eq!((kept, found.len()), (2, 1), "none behind it is lost");
         fs::remove_dir_all(&folder).unwrap();
     }
 }

@@ -60,11 +60,11 @@ impl Lanes {
         Ok(())
     }
 
-    /// Whether requests are under way to a leaf that is gone from the configuration.
-    pub(crate) fn are_leaving(&self) -> bool {
+    /// The leaves that are gone from the configuration, and to which requests are under way.
+    pub(crate) fn leaving(&self) -> Vec<String> {
         let mut leaving = self.leaving.lock().unwrap_or_else(PoisonError::into_inner);
         leaving.retain(|_, lane| lane.in_flight() > 0);
-        !leaving.is_empty()
+        leaving.keys().cloned().collect()
     }
 
     pub(crate) fn all(&self) -> Vec<Arc<Lane>> {

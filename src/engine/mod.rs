@@ -76,7 +76,7 @@ pub(crate) async fn take_over(
             .store
             .give_back(predecessor.id, i64::MAX, &[], &begun)
             .await?;
-        unsent = given.len();
+        unsent = given.calls;
     }
     context.store.bury(predecessor.id).await?;
     tracing::info!(

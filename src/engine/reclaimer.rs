@@ -80,10 +80,14 @@ async fn give_back(context: &Shared) -> Result<(), StoreError> {
         .store
         .give_back(id, held.last_round, &held.open, &calls)
         .await?;
-    if !given.is_empty() {
+    if given.calls > 0 {
         context
             .observer
-            .emit(Observation::GivenBack { calls: given.len() });
+            .emit(Observation::GivenBack { calls: given.calls });
+        if given.cancelled {
+            context.nudges.batch.give();
+            context.call_news();
+        }
         context.nudges.work.give();
         context.nudges.doubt.give();
     }

@@ -47,6 +47,15 @@ const SAID_EACH: Duration = Duration::from_secs(300);
 /// As the process ends, so long it waits for the answer to what is just being written, and then keeps it for the journal.
 const LAST: Duration = Duration::from_secs(3);
 
+/// What ends the writers.
+#[derive(Debug, Clone)]
+struct Ends {
+    /// Nothing more is begun.
+    end: CancellationToken,
+    /// [`LAST`] is over: nothing is waited for any more.
+    last: CancellationToken,
+}
+
 /// Something to record, and who waits for it.
 #[derive(Debug)]
 pub(crate) struct Recording {
@@ -89,16 +98,27 @@ pub(super) fn spawn(
 ) {
     let queue = Arc::new(Mutex::new(recordings));
     let turn = Arc::new(Semaphore::new(1));
+    // One moment for all that is being written: what follows on the last of it is in time for the journal.
+    let ends = Ends {
+        end: end.clone(),
+        last: CancellationToken::new(),
+    };
+    let Ends { end, last } = ends.clone();
+    tasks.spawn("recorder's end", async move {
+        end.cancelled().await;
+        tokio::time::sleep(LAST).await;
+        last.cancel();
+    });
     for _ in 0..WRITERS {
-        let (queue, context, end) = (Arc::clone(&queue), context.clone(), end.clone());
+        let (queue, context, ends) = (Arc::clone(&queue), context.clone(), ends.clone());
         let turn = Arc::clone(&turn);
         let alone = tasks.clone();
-        tasks.spawn_loop("recorder", end.clone(), async move {
+        tasks.spawn_loop("recorder", ends.end.clone(), async move {
             loop {
                 let mut group = Vec::new();
                 let filled = fill(&queue, &turn, &mut group);
                 tokio::select! {
-                    () = end.cancelled() => {
+                    () = ends.end.cancelled() => {
                         // What nobody could record goes to the journal.
                         for recording in group {
                             context.keep_for_journal(recording.entry);
@@ -110,7 +130,7 @@ pub(super) fn spawn(
                         return;
                     }
                     turn = filled => {
-                        write(&context, &alone, group, &end).await;
+                        write(&context, &alone, group, &ends).await;
                         drop(turn);
                     }
                 }
@@ -143,7 +163,7 @@ async fn fill<'turn>(
 }
 
 /// Writes a group: first the confirmations, then the rest.
-async fn write(context: &Shared, alone: &Tasks, group: Vec<Recording>, end: &CancellationToken) {
+async fn write(context: &Shared, alone: &Tasks, group: Vec<Recording>, ends: &Ends) {
     // A call that was taken over and claimed again can have two attempts here; each is a statement's of its own,
     // so that the second one meets what the first has recorded.
     let mut calls = HashSet::new();
@@ -158,11 +178,11 @@ async fn write(context: &Shared, alone: &Tasks, group: Vec<Recording>, end: &Can
     for part in [confirmed, other].into_iter().chain(again) {
         let mut waiting = vec![part];
         while let Some(part) = waiting.pop().filter(|part| !part.is_empty()) {
-            match try_group(context, part, end).await {
+            match try_group(context, part, ends).await {
                 Ok(locked) => {
                     failures = 0;
                     for recording in locked {
-                        one_by_itself(context, alone, recording, end);
+                        one_by_itself(context, alone, recording, ends);
                     }
                 }
                 Err((part, None)) => {
@@ -174,7 +194,7 @@ async fn write(context: &Shared, alone: &Tasks, group: Vec<Recording>, end: &Can
                     // It may wait for as long as it takes, and nobody waits behind it.
                     (1, _) => {
                         if let Some(recording) = part.pop() {
-                            one_by_itself(context, alone, recording, end);
+                            one_by_itself(context, alone, recording, ends);
                         }
                     }
                     // One of them is in the way.
@@ -188,7 +208,7 @@ async fn write(context: &Shared, alone: &Tasks, group: Vec<Recording>, end: &Can
                         failures += 1;
                         waiting.push(part);
                         tokio::select! {
-                            () = end.cancelled() => {
+                            () = ends.end.cancelled() => {
                                 keep(context, waiting.into_iter().flatten());
                                 break;
                             }
@@ -208,21 +228,21 @@ fn keep(context: &Shared, recordings: impl IntoIterator<Item = Recording>) {
     }
 }
 
-fn one_by_itself(context: &Shared, alone: &Tasks, recording: Recording, end: &CancellationToken) {
-    let (context, end) = (context.clone(), end.clone());
+fn one_by_itself(context: &Shared, alone: &Tasks, recording: Recording, ends: &Ends) {
+    let (context, ends) = (context.clone(), ends.clone());
     alone.spawn("record one", async move {
-        until_recorded(&context, recording, &end).await;
+        until_recorded(&context, recording, &ends).await;
     });
 }
 
 /// Tries until it is recorded, or the process ends without it.
-async fn until_recorded(context: &Shared, recording: Recording, end: &CancellationToken) {
+async fn until_recorded(context: &Shared, recording: Recording, ends: &Ends) {
     let mut failures = 0;
     let mut left = vec![recording];
     let mut say_at = Instant::now() + LONG;
     loop {
         let is_long = Instant::now() >= say_at;
-        left = match try_group(context, left, end).await {
+        left = match try_group(context, left, ends).await {
             Ok(locked) => locked,
             Err((group, None)) => return keep(context, group),
             Err((mut group, Some(error))) => {
@@ -251,7 +271,7 @@ async fn until_recorded(context: &Shared, recording: Recording, end: &Cancellati
         }
         failures += 1;
         tokio::select! {
-            () = end.cancelled() => return keep(context, left),
+            () = ends.end.cancelled() => return keep(context, left),
             () = tokio::time::sleep(backoff().delay(failures, None)) => {}
         }
     }
@@ -262,17 +282,14 @@ async fn until_recorded(context: &Shared, recording: Recording, end: &Cancellati
 async fn try_group(
     context: &Shared,
     group: Vec<Recording>,
-    end: &CancellationToken,
+    ends: &Ends,
 ) -> Result<Vec<Recording>, (Vec<Recording>, Option<StoreError>)> {
     let started = Instant::now();
-    let last = async {
-        end.cancelled().await;
-        tokio::time::sleep(LAST).await;
-    };
     let outcome = tokio::select! {
+        biased;
+        // Where it takes effect all the same, the journal's entry is recorded already, or decided by something newer.
+        () = ends.last.cancelled() => return Err((group, None)),
         outcome = write_group(context, &group) => outcome,
-        // Where it takes effect all the same, the journal's entry is known to be recorded.
-        () = last => return Err((group, None)),
     };
     let fault = outcome.as_ref().err().filter(|error| is_fault(error));
     context

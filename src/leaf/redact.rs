@@ -85,7 +85,11 @@ impl Secrets {
         }
         if serde_json::from_slice::<IgnoredAny>(&body).is_err() {
             // It may be JSON all the same, but for its end.
-            return self.redact_bytes(&self.redact_tokens(&body, false)).into();
+            let redacted = self.redact_bytes(&self.redact_tokens(&body, false));
+            if self.occur_in(&unescaped(&redacted)) {
+                return Bytes::from_static(REDACTED.as_bytes());
+            }
+            return redacted.into();
         }
         let redacted = self.redact_tokens(&body, true);
         if self.occur_in(&redacted) || serde_json::from_slice::<IgnoredAny>(&redacted).is_err() {
@@ -145,6 +149,35 @@ impl Secrets {
         let text = serde_json::Value::String(self.redact_text(text));
         text.to_string().into_bytes()
     }
+}
+
+/// Escapes as they are in JSON, read wherever they are: for what is nearly JSON.
+fn unescaped(text: &[u8]) -> Vec<u8> {
+    let mut read = Vec::with_capacity(text.len());
+    let mut rest = text;
+    while let [first, after @ ..] = rest {
+        let code = after
+            .strip_prefix(b"u")
+            .filter(|_| *first == b'\\')
+            .and_then(|after| after.split_at_checked(4));
+        let digits = code.and_then(|(digits, _)| std::str::from_utf8(digits).ok());
+        let letter =
+            digits.and_then(|digits| char::from_u32(u32::from_str_radix(digits, 16).ok()?));
+        match (letter, code) {
+            (Some(letter), Some((_, after))) => {
+                read.extend_from_slice(letter.encode_utf8(&mut [0; 4]).as_bytes());
+                rest = after;
+            }
+            _ => {
+                // The backslash of `\/` and its like.
+                if *first != b'\\' {
+                    read.push(*first);
+                }
+                rest = after;
+            }
+        }
+    }
+    read
 }
 
 /// What a string of JSON says, also one whose end was cut off. As bytes: a lone surrogate is JSON and no text.
@@ -298,6 +331,11 @@ mod tests {
                 "[\"\u{fffd}\u{fffd}\u{fffd} [redacted]\"]",
             ),
             (r#"{"a":"is s3cr\u002"#, r#"{"a":"is s3cr\u002"#),
+            (r#"{"e":"it\'s s3cr\u002Bt/=="}"#, "[redacted]"),
+            (
+                r#"{"e":"it\'s s3cr\u002Bt"}"#,
+                r#"{"e":"it\'s s3cr\u002Bt"}"#,
+            ),
             ("q=s3cr%2bt%2f%3d%3d&r", "q=[redacted]&r"),
             ("q=s3cr%2Bt%2F%3D%3D&r", "q=[redacted]&r"),
             (

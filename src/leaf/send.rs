@@ -33,6 +33,8 @@ use crate::{
 
 /// An error's text is for people and goes into a row.
 const ERROR_BYTES_MAX: usize = 500;
+/// No leaf is far enough to need longer for a connection, or near enough for one to need no time.
+const TIMEOUT_SHORT: Duration = Duration::from_millis(500);
 /// Longer than any request; a row's interval may be anything, and an instant is not.
 const TIMEOUT_MAX: Duration = Duration::from_secs(365 * 24 * 60 * 60);
 
@@ -84,7 +86,7 @@ pub(crate) async fn attempt(
         Ended::OutOfTime if progress.certainly_unwritten() => {
             let text = format!("no connection within the {timeout:?} of the request");
             let usual = client.leaf.connect_timeout.min(client.leaf.timeout);
-            Evidence::NotSent(if timeout < usual / 2 {
+            Evidence::NotSent(if timeout < TIMEOUT_SHORT.min(usual / 2) {
                 // A row's own limit, or what waiting has left: another call may well find the leaf.
                 NotSent::OutOfTime(text)
             } else {

@@ -203,6 +203,15 @@ pub struct Claims {
     pub looked_for: Option<Duration>,
 }
 
+/// What was given back.
+#[derive(Debug, Default, Clone, Copy)]
+pub struct GivenBack {
+    /// So many calls.
+    pub calls: usize,
+    /// Some of them were to be cancelled, and are.
+    pub cancelled: bool,
+}
+
 impl Store {
     /// Claims for `instance` under `round`, for each leaf at most what it wants.
     ///
@@ -281,7 +290,7 @@ impl Store {
         last_round: i64,
         open_rounds: &[i64],
         held: &[CallId],
-    ) -> Result<Vec<CallId>, StoreError> {
+    ) -> Result<GivenBack, StoreError> {
         const OPERATION: &str = "give claims back";
         let rows = self
             .write(
@@ -296,9 +305,12 @@ impl Store {
                 ],
             )
             .await?;
-        rows.iter()
-            .map(|row| column(OPERATION, row, "call_id"))
-            .collect()
+        let mut given = GivenBack::default();
+        for row in &rows {
+            given.calls += 1;
+            given.cancelled |= column::<bool>(OPERATION, row, "over")?;
+        }
+        Ok(given)
     }
 }
 
