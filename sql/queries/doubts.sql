@@ -27,28 +27,19 @@ SELECT d.call_id, d.leaf, o.method, d.tries, d.attempts, d.crashes, o.max_attemp
        coalesce(d.first_claimed_at + make_interval(secs => w.time_window)
                 >= clock_timestamp() + coalesce(d.timeout, make_interval(secs => w.timeout)), true) AS within_window
   FROM unnest($1::text[], $3::float8[], $4::float8[], $6::text[]) AS w (leaf, timeout, time_window, blocked)
+ CROSS JOIN (VALUES (false), (true)) AS k (kept_back)
  CROSS JOIN LATERAL (
-    (SELECT x.* FROM leafhopper.dispatch x
-      WHERE x.leaf = w.leaf AND x.state = 'in_doubt' AND x.due_at <= statement_timestamp()
-        AND NOT w.blocked::jsonb ? coalesce(x.credential, '')
-        AND (NOT x.resend
-             OR x.deadline <= clock_timestamp()
-             OR x.first_claimed_at + make_interval(secs => w.time_window)
-                < clock_timestamp() + coalesce(x.timeout, make_interval(secs => w.timeout))
-             OR (x.batch_id IS NOT NULL AND x.run_when = 'ready' AND NOT x.resend_asks
-                 AND NOT leafhopper.batch_is_open(x.batch_id)))
-      ORDER BY x.due_at LIMIT $2)
-     UNION ALL
-    (SELECT x.* FROM leafhopper.dispatch x
-      WHERE x.leaf = w.leaf AND x.state = 'in_doubt' AND x.due_at <= statement_timestamp()
-        AND w.blocked <> '[]' AND w.blocked::jsonb ? coalesce(x.credential, '')
-        AND (NOT x.resend
-             OR x.deadline <= clock_timestamp()
-             OR x.first_claimed_at + make_interval(secs => w.time_window)
-                < clock_timestamp() + coalesce(x.timeout, make_interval(secs => w.timeout))
-             OR (x.batch_id IS NOT NULL AND x.run_when = 'ready' AND NOT x.resend_asks
-                 AND NOT leafhopper.batch_is_open(x.batch_id)))
-      ORDER BY x.due_at LIMIT $2)) d
+    SELECT x.* FROM leafhopper.dispatch x
+     WHERE x.leaf = w.leaf AND x.state = 'in_doubt' AND x.due_at <= statement_timestamp()
+       AND (w.blocked <> '[]' OR NOT k.kept_back)
+       AND (w.blocked::jsonb ? coalesce(x.credential, '')) = k.kept_back
+       AND (NOT x.resend
+            OR x.deadline <= clock_timestamp()
+            OR x.first_claimed_at + make_interval(secs => w.time_window)
+               < clock_timestamp() + coalesce(x.timeout, make_interval(secs => w.timeout))
+            OR (x.batch_id IS NOT NULL AND x.run_when = 'ready' AND NOT x.resend_asks
+                AND NOT leafhopper.batch_is_open(x.batch_id)))
+     ORDER BY x.due_at LIMIT $2) d
   JOIN leafhopper.outbox o ON o.id = d.call_id
   LEFT JOIN leafhopper.outbox u ON u.id = d.undoes
  WHERE NOT EXISTS (SELECT FROM leafhopper.origin g WHERE g.changed_at IS NOT NULL)

@@ -11,6 +11,7 @@ use crate::harness::{
     Bed,
     app::Call,
     checks,
+    sidecar::Sidecar,
     wait::{holds_for, until},
 };
 
@@ -223,14 +224,13 @@ async fn an_effect_that_is_not_surely_ours_is_undone_only_on_somebody_s_word() {
     assert_eq!(undone(&bed.leaf), ["weak", "weak", "sure"]);
 }
 
-#[tokio::test]
-async fn a_request_that_can_t_be_made_is_made_anew_of_what_is_configured_then() {
-    let bed = Bed::new().await;
+/// A failed batch, and the compensation of its only effect, of which no request can be made.
+async fn with_a_request_that_can_t_be_made(bed: &Bed) -> (Sidecar, Uuid, i64) {
     let broken = UNDOES.replace("call.key", "result.body.nothing");
     let sidecar = bed.sidecar(&broken).await;
-    let batch = failed_batch(&bed, [thing("made")]).await;
+    let batch = failed_batch(bed, [thing("made")]).await;
     until_calls(
-        &bed,
+        bed,
         batch,
         &[
             "made confirmed",
@@ -239,7 +239,14 @@ async fn a_request_that_can_t_be_made_is_made_anew_of_what_is_configured_then() 
         ],
     )
     .await;
-    let compensation = id_of(&bed, "made:undo:1").await;
+    let compensation = id_of(bed, "made:undo:1").await;
+    (sidecar, batch, compensation)
+}
+
+#[tokio::test]
+async fn a_request_that_can_t_be_made_is_made_anew_of_what_is_configured_then() {
+    let bed = Bed::new().await;
+    let (sidecar, batch, compensation) = with_a_request_that_can_t_be_made(&bed).await;
     let error = bed.app.call(compensation).await["last_error"].clone();
     assert!(
         error
@@ -273,20 +280,7 @@ async fn a_request_that_can_t_be_made_is_made_anew_of_what_is_configured_then() 
 #[tokio::test]
 async fn an_effect_that_comes_while_a_compensation_waits_for_a_person_is_undone_before_it() {
     let bed = Bed::new().await;
-    let broken = UNDOES.replace("call.key", "result.body.nothing");
-    let sidecar = bed.sidecar(&broken).await;
-    let batch = failed_batch(&bed, [thing("made")]).await;
-    until_calls(
-        &bed,
-        batch,
-        &[
-            "made confirmed",
-            "bad failed rejected",
-            "made:undo:1 parked template",
-        ],
-    )
-    .await;
-    let compensation = id_of(&bed, "made:undo:1").await;
+    let (sidecar, batch, compensation) = with_a_request_that_can_t_be_made(&bed).await;
     let late = bed.app.insert(thing("late").batch(batch)).await;
     bed.app.until_state(late, "cancelled").await;
     bed.leaf.has_already("late");
